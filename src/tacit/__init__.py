@@ -1,0 +1,1 @@
+"""Tacit: models trained under differential privacy beyond DP-SGD, each with a certificate."""

@@ -1,0 +1,417 @@
+"""The last iterate of a noisy contraction (hidden state): the optimal bound, by a convex minorant.
+
+For x_k = φ_k(x_{k−1}) + N(0, s_k² I) against x′_k = φ′_k(x′_{k−1}) + N(0, s_k² I), started at the same point, with φ_k
+(or φ′_k) c_k-Lipschitz and sup‖φ_k − φ′_k‖ ≤ d_k, put C_k = Π_{i>k} c_i, W_k = Σ_{i≤k} C_i² s_i², S_k = Σ_{i≤k} C_i d_i. Then
+x_t is μ-GDP with
+
+    μ² = Σ (ΔS)²/ΔW over the edges of the greatest convex minorant of (0,0), (W_1,S_1), …, (W_t,S_t).
+
+*Why*: shifted interpolation (Bok, Su, Altschuler 2024, Theorem 3.1) allows any shifts a_k with z_0 = 0,
+z_k = c_k z_{k−1} + d_k − a_k ≥ 0 and z_t = 0, at cost Σ a_k²/s_k². With b_k = C_k a_k this asks for the path of least
+energy from (0, 0) to (W_t, S_t) that never rises above the points: a taut string, which is the minorant. It is
+optimal: linear maps attain it. It contains composition (never smaller) and Theorem 2.8 of paper 003 (equal for
+two or more batches, smaller for one).
+
+*Bounded domain* of diameter D (projection at every step): the chain may instead start at any τ with z_τ = D,
+i.e. at the point (W_τ, S_τ − C_τ D); the smallest energy counts.
+
+*Cyclic batches*: a record in batch j shifts only the steps j, j+k, …; the worst position is the maximum. If the
+partition is random, secret and fresh for each fit, δ(ε) may be averaged over positions (joint convexity of the
+hockey-stick divergence); the average is not Gaussian.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tacit import _validate
+from tacit.accounting.curve import Gaussian, Profile
+from tacit.accounting.gdp import gdp_delta
+from tacit.accounting.theorem import (
+    HIDDEN_CHAIN,
+    Accountant,
+    Assumption,
+    Gap,
+    Theorem,
+    chain_assumptions,
+    fixed_membership,
+)
+from tacit.errors import InvalidInput
+from tacit.kernels import minorant
+from tacit.mechanism import (
+    Adjacency,
+    Cyclic,
+    Evidence,
+    FullBatch,
+    Independent,
+    LastIterate,
+    Mechanism,
+    Partition,
+)
+
+__all__ = [
+    "LastIterateAveraged",
+    "LastIterateMinorant",
+    "OptimalShifts",
+    "last_iterate_mu",
+    "last_iterate_shifts",
+    "noisy_cyclic_delta",
+    "noisy_cyclic_mu",
+]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class OptimalShifts:
+    """The optimal interpolation, for plots.
+
+    Attributes:
+        mu: the GDP parameter.
+        shifts: a_k, in the space of x.
+        distances: z_k, the distance that remains after step k.
+        start: steps before it are forgotten thanks to the bounded domain (0: none).
+    """
+
+    mu: float
+    shifts: Array
+    distances: Array
+    start: int
+
+
+# -- numbers --------------------------------------------------------------------------------------------
+
+
+def _chain(lipschitz: ArrayLike, shift: ArrayLike, noise_std: ArrayLike) -> tuple[Array, Array, Array]:
+    """c, d, s as float arrays of one length, validated."""
+    named = {"lipschitz": lipschitz, "shift": shift, "noise_std": noise_std}
+    arrays = {}
+    for name, value in named.items():
+        raw = np.asarray(value)
+        if raw.dtype.kind not in "iuf" or raw.ndim > 1:
+            raise InvalidInput(f"{name} must be a number or a one-dimensional array, got {value!r}")
+        out = np.atleast_1d(raw).astype(np.float64)
+        if out.size == 0:
+            raise InvalidInput(f"{name} is empty: give at least one step")
+        if not np.isfinite(out).all() or (out < 0).any():
+            raise InvalidInput(f"{name} must hold finite non-negative numbers")
+        arrays[name] = out
+    try:
+        c, d, s = np.broadcast_arrays(*arrays.values())
+    except ValueError:
+        sizes = ", ".join(f"{name} {a.size}" for name, a in arrays.items())
+        raise InvalidInput(f"the lengths differ ({sizes}): give one value, or one per step") from None
+    return np.ascontiguousarray(c), np.ascontiguousarray(d), np.ascontiguousarray(s)
+
+
+def _rescaled(d: Array, s: Array) -> tuple[Array, Array, float]:
+    """d and s over their largest value: μ depends on their proportions only."""
+    scale = max(float(d.max()), float(s.max()))
+    return (d / scale, s / scale, scale) if scale > 0 else (d, s, 1.0)
+
+
+def _restart(c: Array, d: Array, s: Array, log_c: Array, diameter: float) -> tuple[float, int]:
+    """(energy, τ) of the best start at distance ``diameter``: searched fast, evaluated exactly."""
+    approximate = minorant.bounded_starts(d, s, log_c, diameter)
+    best = (math.inf, 0)
+    for tau in np.argsort(approximate)[:3]:
+        if tau == 0 or not math.isfinite(approximate[tau]):
+            continue
+        energy = minorant.pool(*_from(c, d, s, log_c, diameter, int(tau)))[0]
+        best = min(best, (energy, int(tau)))
+    return best
+
+
+def _from(
+    c: Array, d: Array, s: Array, log_c: Array, diameter: float, tau: int
+) -> tuple[Array, Array, Array]:
+    """The chain after step τ, whose first map also carries the distance D."""
+    rest = d[tau:].copy()
+    rest[0] += c[tau] * diameter
+    return rest, s[tau:].copy(), log_c[tau:].copy()
+
+
+def last_iterate_shifts(
+    lipschitz: ArrayLike, shift: ArrayLike, noise_std: ArrayLike, *, diameter: float | None = None
+) -> OptimalShifts:
+    """The optimal bound together with the shifts that attain it.
+
+    Args:
+        lipschitz: c_k per step (or one value).
+        shift: d_k per step.
+        noise_std: s_k per step.
+        diameter: of a bounded domain, or None.
+
+    Returns:
+        μ, the shifts and the remaining distances.
+
+    Raises:
+        InvalidInput: if an argument is negative, NaN, infinite, empty or of the wrong shape.
+    """
+    c, d, s = _chain(lipschitz, shift, noise_std)
+    d, s, scale = _rescaled(d, s)
+    log_c = minorant.log_products(c)
+    energy, start = minorant.pool(d, s, log_c)[0], 0
+    D = None if diameter is None else _validate.positive(diameter=diameter) / scale
+    if D is not None:
+        bounded, tau = _restart(c, d, s, log_c, D)
+        if bounded < energy:
+            energy, start = bounded, tau
+    first, noise, logs = _from(c, d, s, log_c, D, start) if D is not None and start else (d, s, log_c)
+    _, ends, slopes, scales = minorant.pool(first, noise, logs)
+    a = np.zeros_like(d)
+    begin = start
+    for end, slope, level in zip(ends, slopes, scales, strict=True):
+        k = np.arange(begin, start + int(end) + 1)
+        a[k] = slope * np.exp(log_c[k] - level) * s[k] ** 2
+        begin = start + int(end) + 1
+    z = np.zeros(len(d) + 1)
+    z[start] = D if start and D is not None else 0.0
+    for k in range(start, len(d)):
+        z[k + 1] = max(c[k] * z[k] + d[k] - a[k], 0.0)
+    return OptimalShifts(math.sqrt(energy), a * scale, z[1:] * scale, start)
+
+
+def last_iterate_mu(
+    lipschitz: ArrayLike, shift: ArrayLike, noise_std: ArrayLike, *, diameter: float | None = None
+) -> float:
+    """The smallest μ such that the last iterate is μ-GDP, given (c, d, s) alone.
+
+    Args:
+        lipschitz: c_k ≥ 0 per step (or one value); may exceed 1.
+        shift: d_k ≥ 0 per step: how far the map itself moves between neighbours.
+        noise_std: s_k ≥ 0 per step.
+        diameter: of a bounded domain that every step projects onto, or None.
+
+    Returns:
+        μ; ∞ if some shift is never covered by noise.
+
+    Raises:
+        InvalidInput: if an argument is negative, NaN, infinite, empty or of the wrong shape.
+
+    >>> round(last_iterate_mu([0.9] * 50, 1.0, 1.0), 6)
+    4.336492
+    """
+    c, d, s = _chain(lipschitz, shift, noise_std)
+    d, s, scale = _rescaled(d, s)
+    log_c = minorant.log_products(c)
+    energy = minorant.pool(d, s, log_c)[0]
+    if diameter is not None:
+        energy = min(energy, _restart(c, d, s, log_c, _validate.positive(diameter=diameter) / scale)[0])
+    return math.sqrt(energy)
+
+
+def _per_step(name: str, value: ArrayLike, k: int, epochs: int) -> Array:
+    """One value per step, from a number, one per batch, or one per step."""
+    raw = np.asarray(value)
+    if raw.dtype.kind not in "iuf":
+        raise InvalidInput(f"{name} must hold real numbers, got {value!r}")
+    out = np.asarray(raw, np.float64).ravel()
+    if not np.isfinite(out).all() or (out < 0).any() or out.size == 0:
+        raise InvalidInput(f"{name} must hold finite non-negative numbers")
+    if out.size not in (1, k, k * epochs):
+        raise InvalidInput(f"{name} has {out.size} values: give one, one per batch ({k}), or one per step")
+    return np.resize(out, k * epochs)
+
+
+def _positions(
+    n_batches: int, epochs: int, contraction: ArrayLike, ratio: ArrayLike, noise_std: ArrayLike
+) -> Array:
+    """μ for a record in each batch."""
+    k = _validate.positive_int(n_batches=n_batches)
+    E = _validate.positive_int(epochs=epochs)
+    c = _per_step("contraction", contraction, k, E)
+    s = _per_step("noise_std", noise_std, k, E)
+    d = _per_step("ratio", ratio, k, E) * s
+    d, s, _ = _rescaled(d, s)
+    return np.asarray(np.sqrt(minorant.cyclic_energies(d, s, minorant.log_products(c), k)))
+
+
+def noisy_cyclic_mu(
+    n_batches: int,
+    epochs: int,
+    contraction: ArrayLike,
+    ratio: ArrayLike,
+    *,
+    position: int | str = "worst",
+    noise_std: ArrayLike = 1.0,
+) -> float:
+    """μ of the last iterate of noisy cyclic gradient descent.
+
+    Args:
+        n_batches: k, the number of disjoint batches.
+        epochs: E, how often all of them are visited.
+        contraction: c of a step: one value, one per batch, or one per step.
+        ratio: shift/noise_std of a step that reads the record, likewise.
+        position: the record's batch (0 … k−1), or "worst".
+        noise_std: the proportions of s over the steps (an uneven last batch has its own), likewise.
+
+    Returns:
+        The GDP parameter.
+
+    Raises:
+        InvalidInput: if an argument is out of range.
+
+    >>> round(noisy_cyclic_mu(60, 400, 0.999946, 2 / 15), 6)
+    0.34865
+    """
+    mus = _positions(n_batches, epochs, contraction, ratio, noise_std)
+    if isinstance(position, str):
+        _validate.one_of(("worst",), position=position)
+        return float(mus.max())
+    index = int(position)
+    if isinstance(position, bool) or index != position or not 0 <= index < len(mus):
+        raise InvalidInput(f"position must be 'worst' or a batch number from 0 to {len(mus) - 1}, got {position!r}")
+    return float(mus[index])
+
+
+def noisy_cyclic_delta(
+    n_batches: int,
+    epochs: int,
+    contraction: ArrayLike,
+    ratio: ArrayLike,
+    epsilon: ArrayLike,
+    *,
+    position: int | str = "average",
+    noise_std: ArrayLike = 1.0,
+    weights: ArrayLike | None = None,
+) -> float | Array:
+    """δ(ε) of the last iterate of noisy cyclic gradient descent.
+
+    Args:
+        n_batches: k, the number of disjoint batches.
+        epochs: E.
+        contraction: c of a step: one value, one per batch, or one per step.
+        ratio: shift/noise_std of a visit, likewise.
+        epsilon: ε, a number or an array.
+        position: "average" (the partition is random, secret and fresh), "worst", or a batch number.
+        noise_std: the proportions of s over the steps, likewise.
+        weights: the share of the records in each batch (equal if omitted), for the average.
+
+    Returns:
+        δ, of the shape of ``epsilon``.
+
+    Raises:
+        InvalidInput: if an argument is out of range.
+    """
+    if position != "average":
+        mu = noisy_cyclic_mu(n_batches, epochs, contraction, ratio, position=position, noise_std=noise_std)
+        return gdp_delta(mu, epsilon)
+    mus = _positions(n_batches, epochs, contraction, ratio, noise_std)
+    w = np.full(len(mus), 1 / len(mus)) if weights is None else np.asarray(weights, float).ravel()
+    if w.shape != mus.shape or not (w >= 0).all() or abs(w.sum() - 1) > 1e-9:
+        raise InvalidInput("weights must hold one non-negative share per batch and sum to 1")
+    e = np.asarray(epsilon, float)
+    values = w @ np.asarray(gdp_delta(mus[:, None], e.ravel()[None, :]))
+    return float(values[0]) if e.shape == () else np.asarray(values.reshape(e.shape))
+
+
+# -- theorems -------------------------------------------------------------------------------------------
+
+
+def _mechanism_positions(mechanism: Mechanism) -> Array:
+    """μ of each position of the record (one for full batches)."""
+    view = mechanism.view
+    assert isinstance(view, LastIterate)
+    c, s = view.lipschitz.to_array(), view.noise_std.to_array()
+    d = mechanism.ratio.to_array() * s
+    k = mechanism.sampling.n_batches if isinstance(mechanism.sampling, Cyclic) else 1
+    if view.diameter is None:
+        d, s, _ = _rescaled(d, s)
+        return np.asarray(np.sqrt(minorant.cyclic_energies(d, s, minorant.log_products(c), k)))
+    mus = np.empty(k)
+    for j in range(k):
+        visited = np.zeros_like(d)
+        visited[j::k] = d[j::k]
+        mus[j] = last_iterate_mu(c, visited, s, diameter=view.diameter)
+    return mus
+
+
+class LastIterateMinorant(Accountant):
+    """The last iterate of a chain whose whole state receives isotropic noise (module docstring).
+
+    Formal guarantee: the last iterate, and nothing else of the run, is μ-GDP.
+
+    Assumptions: Lipschitz constants that hold for every data set (λ only from a term that is really in the
+    objective, in every coordinate); the start is public; no averaging, momentum, per-record state, checkpoints.
+    """
+
+    theorem: ClassVar[Theorem] = Theorem(
+        "last-iterate",
+        "last iterate by the greatest convex minorant",
+        "shifted interpolation, Bok, Su, Altschuler (2024), Theorem 3.1, with optimal shifts",
+        "the final model",
+    )
+    covers: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "adjacency": tuple(Adjacency),
+        "sampling": (FullBatch, Cyclic),
+        "noise": (Independent,),
+        "view": (LastIterate,),
+        **HIDDEN_CHAIN,
+    }
+
+    def relations(self, mechanism: Mechanism) -> list[Gap]:
+        """Batches of fixed membership need a public n, and a chain needs noise."""
+        view = mechanism.view
+        assert isinstance(view, LastIterate)
+        if view.noise_std.max == 0:
+            return [Gap("view.noise_std", "a chain without noise hides nothing", "add noise")]
+        return fixed_membership(mechanism)
+
+    def curve(self, mechanism: Mechanism) -> Gaussian:
+        """Gaussian with the worst position's μ."""
+        return Gaussian(float(_mechanism_positions(mechanism).max()))
+
+    def assumptions(self, mechanism: Mechanism) -> tuple[Assumption, ...]:
+        """Composition's assumptions and those of the chain."""
+        view = mechanism.view
+        assert isinstance(view, LastIterate)
+        extra = (
+            (Assumption("every step projects onto a set of the stated diameter", Evidence.ENFORCED),)
+            if view.diameter is not None
+            else ()
+        )
+        return (*super().assumptions(mechanism), *chain_assumptions(view), *extra)
+
+
+class LastIterateAveraged(LastIterateMinorant):
+    """As the worst-case bound, with δ(ε) averaged over the batch that the record fell into.
+
+    Formal guarantee: (ε, Σ_j w_j δ_j(ε))-DP, w_j the share of batch j, δ_j the bound for a record in batch j.
+
+    Assumptions: the partition is uniformly random, secret, and drawn afresh for each fit.
+    """
+
+    theorem: ClassVar[Theorem] = Theorem(
+        "last-iterate-averaged",
+        "last iterate, averaged over a secret random partition",
+        "shifted interpolation with optimal shifts, and joint convexity of the hockey-stick divergence",
+        "the final model",
+    )
+
+    def relations(self, mechanism: Mechanism) -> list[Gap]:
+        """Only a secret, fresh partition may be averaged over."""
+        sampling = mechanism.sampling
+        if isinstance(sampling, Cyclic) and sampling.partition is Partition.SECRET:
+            return super().relations(mechanism)
+        reason = "the batch of a record is not secret, so the worst one counts"
+        return [Gap("sampling.partition", reason, "draw the partition afresh and keep it secret")]
+
+    def curve(self, mechanism: Mechanism) -> Profile:  # type: ignore[override]
+        """The weighted average of the positions' curves."""
+        assert isinstance(mechanism.sampling, Cyclic)
+        mus = _mechanism_positions(mechanism)
+        given = mechanism.sampling.weights
+        w = np.full(len(mus), 1 / len(mus)) if given is None else given.to_array()
+        return Profile(lambda e: float(w @ np.asarray(gdp_delta(mus, e))))
+
+    def assumptions(self, mechanism: Mechanism) -> tuple[Assumption, ...]:
+        """Those of the worst-case bound, and the secret partition."""
+        secret = Assumption("the partition into batches is random, secret and fresh", Evidence.ENFORCED)
+        return (*super().assumptions(mechanism), secret)

@@ -1,0 +1,258 @@
+"""Private selection: the best of a secret random number K of candidates.
+
+One candidate (training and score together) is a run of the base mechanism Q; K ~ Poisson(m) runs are made and the one
+with the best score is released. With u the chance under Q that a fresh candidate scores better, the output density is
+m·q(y)·e^{−m·u(y)}; K = 0 returns nothing (⊥), which has probability e^{−m} on every data set. Hence, ℓ = q/q′,
+
+    H_{e^ε}(A‖A′) = E_{Q′}[ m·(ℓ e^{−mu} − e^{ε − mu′})₊ ].
+
+- **Theorem 5.1** (Koskela et al. 2024, as corrected in errata E5): u′ − u ≤ (e^{ε₁}−1) + δ(ε₁) gives
+  (ε, m·δ(ε̂))-DP with ε̂ = ε − m(e^{ε₁}−1) − m·δ(ε₁), for every ε₁ ≥ 0 and any base with privacy profile δ(·).
+- **Refined**, for a μ-GDP base: u′ − u ≤ Δ(u) = Φ(Φ⁻¹(u)+μ) − u, so
+  δ ≤ E_{Q′}[G(ℓ)], G(ℓ) = m·max_u e^{−mu}(ℓ − e^{ε−mΔ(u)})₊. G is convex and increasing, so its chords bound it and the
+  expectation is exact: E_{Q′}(ℓ − e^t)₊ = δ_μ(t). For each ℓ the logarithm of the bracketed term is concave in u.
+- **Rényi** (Papernot & Steinke 2022), for the other distributions of K, by dp_accounting's repeat-and-select.
+
+K, the candidates tried, their scores and the duration stay secret; "at least one" would be another mechanism.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize
+from scipy.special import ndtr
+
+from tacit import _validate
+from tacit.accounting.curve import Curve, Gaussian, Profile
+from tacit.accounting.gdp import gdp_delta
+from tacit.accounting.theorem import Theorem
+from tacit.errors import NotCovered
+from tacit.mechanism import Trials
+
+__all__ = ["SELECTION_THEOREMS", "refined_delta", "selection_curves", "selection_epsilon", "theorem_51_delta"]
+
+Array = NDArray[np.float64]
+
+_KNOTS = 2500
+_GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+def theorem_51_delta(profile: Callable[[float], float], mean_trials: float, epsilon: float) -> float:
+    """m·δ(ε̂) minimised over ε₁ ≥ 0, i.e. with the largest ε̂ (any ε₁ is valid)."""
+    m = mean_trials
+
+    def cost(epsilon_1: float) -> float:
+        return m * math.expm1(epsilon_1) + m * profile(epsilon_1)
+
+    top = math.log1p(max(epsilon, 1e-9) / m) + 1e-12  # beyond it the first term alone exceeds ε
+    found = optimize.minimize_scalar(cost, bounds=(0.0, top), method="bounded", options={"xatol": 1e-12})
+    best = min(cost(0.0), cost(float(found.x)))
+    return min(1.0, m * profile(epsilon - best))
+
+
+def _log_term(u: Array, gain: Array, ell: Array, epsilon: float, m: float) -> Array:
+    """−m·u + log(ℓ − e^{ε − m·gain}), −∞ where the bracket is not positive."""
+    inside = ell - np.exp(np.minimum(epsilon - m * gain, 700.0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(inside > 0, -m * u + np.log(np.where(inside > 0, inside, 1.0)), -np.inf)
+
+
+def _gain(z: Array, mu: float) -> Array:
+    """Δ(u) at u = Φ(z), without cancellation."""
+    return np.asarray(np.where(z + mu > 0, ndtr(-z) - ndtr(-z - mu), ndtr(z + mu) - ndtr(z)))
+
+
+def _largest(ell: Array, epsilon: float, m: float, mu: float) -> Array:
+    """An upper bound on G(ℓ)/m, by golden section on z = Φ⁻¹(u) ∈ [−40, −μ/2], where Δ grows.
+
+    The logarithm of the term is concave in u where it is finite, so the search keeps the maximiser (points where it
+    is −∞ lie left of it: Δ is largest at the right end). With the final bracket [a, b] the bound e^{−m·u(a)}(ℓ − e^{ε−mΔ(b)})
+    holds whatever was found in between.
+    """
+    a, b = np.full_like(ell, -40.0), np.full_like(ell, -mu / 2)
+
+    def value(z: Array) -> Array:
+        return _log_term(ndtr(z), _gain(z, mu), ell, epsilon, m)
+
+    x1, x2 = b - _GOLDEN * (b - a), a + _GOLDEN * (b - a)
+    f1, f2 = value(x1), value(x2)
+    for _ in range(75):
+        right = f2 >= f1  # ties lie left of the maximum: there the term is −∞, or flat because u and Δ vanish
+        a, b = np.where(right, x1, a), np.where(right, b, x2)
+        new = np.where(right, a + _GOLDEN * (b - a), b - _GOLDEN * (b - a))
+        fresh = value(new)
+        x1, x2 = np.where(right, x2, new), np.where(right, new, x1)
+        f1, f2 = np.where(right, f2, fresh), np.where(right, fresh, f1)
+    return np.asarray(np.exp(_log_term(ndtr(a), _gain(b, mu), ell, epsilon, m)))
+
+
+def refined_delta(mu: float, mean_trials: float, epsilon: float) -> float:
+    """The refined bound on δ(ε) for a μ-GDP base and K ~ Poisson(m); an upper bound up to rounding.
+
+    Args:
+        mu: of one candidate, score included.
+        mean_trials: m.
+        epsilon: ε ≥ 0.
+
+    Returns:
+        δ.
+    """
+    m = mean_trials
+    if mu == 0:
+        return 0.0
+    peak = float(_gain(np.array([-mu / 2]), mu)[0])
+    # G vanishes below log ℓ = ε − mΔ_max; above ε + a few its slope is m up to rounding. Beyond |z| = 12 … 45 the law
+    # of ℓ (log ℓ ~ N(−μ²/2, μ²)) has no mass that a double could see.
+    threshold = epsilon - m * peak - 1e-12 * (1 + abs(epsilon) + m)
+    low = max(threshold, -0.5 * mu * mu - 12 * mu)
+    high = max(min(epsilon + 25.0, 45 * mu + 0.5 * mu * mu), low + 1.0)
+    if high > 700:
+        return 1.0  # e^ε itself overflows: nothing worth promising
+    t = low + (high - low) * np.linspace(0.0, 1.0, _KNOTS) ** 4  # dense where the tails still have mass
+    G = m * _largest(np.exp(t), epsilon, m, mu)
+    if low == threshold:
+        G[0] = 0.0  # exactly, where rounding of ℓ − e^{ε−mΔ} would leave a crumb
+    G = np.maximum.accumulate(G)  # increasing by theory: removes rounding
+    slopes = np.append(np.diff(G) / np.diff(np.exp(t)), m)
+    kinks = np.diff(slopes, prepend=0.0)
+    tails = np.asarray(gdp_delta(mu, t))
+    # E[G] ≤ G(first knot) + Σ kink·E(ℓ − knot)₊: chords above, and the largest possible slope m beyond the last knot.
+    return min(1.0, max(float(G[0] + kinks @ tails), 0.0))
+
+
+def selection_epsilon(mu: float, mean_trials: float, delta: float, *, method: str = "refined") -> float:
+    """ε of the best of Poisson(m) candidates, each μ-GDP with its score.
+
+    Args:
+        mu: of one candidate, score included.
+        mean_trials: m, the expected number of candidates.
+        delta: δ.
+        method: "refined", "theorem-5.1", or "renyi" (Papernot & Steinke 2022).
+
+    Returns:
+        The smallest ε that the method certifies.
+
+    >>> round(selection_epsilon(0.3473015581898099, 20, 1e-5), 4)
+    3.697
+    """
+    m, d = _validate.positive(mean_trials=mean_trials), _validate.delta(delta)
+    value = _validate.nonnegative(mu=mu)
+    _validate.one_of(("refined", "theorem-5.1", "renyi"), method=method)
+    if method == "renyi":
+        return _renyi_profile(value, Trials(m)).epsilon(d)
+    if method == "theorem-5.1":
+        return Profile(lambda e: theorem_51_delta(lambda x: gdp_delta(value, x), m, e)).epsilon(d)
+    return Profile(lambda e: refined_delta(value, m, e)).epsilon(d)
+
+
+def _renyi_profile(mu: float, trials: Trials) -> Profile:
+    """dp_accounting's repeat-and-select on the Rényi curve αμ²/2 of a μ-GDP base."""
+    from dp_accounting import dp_event, rdp  # noqa: PLC0415 - heavy import
+
+    orders = 1 + np.geomspace(1e-3, 1e5, 1200)
+    accountant = rdp.RdpAccountant(orders)  # add/remove on purpose: a noise multiplier of 1/μ then means μ-GDP
+    base = dp_event.GaussianDpEvent(1 / mu)
+    accountant.compose(dp_event.RepeatAndSelectDpEvent(base, trials.mean, trials.shape))
+    return Profile(lambda e: float(accountant.get_delta(e)), lambda d: float(accountant.get_epsilon(d)))
+
+
+def _poisson_only(trials: Trials) -> None:
+    if trials.shape != math.inf:
+        raise NotCovered("this bound holds for a Poisson number of trials", axis="trials")
+
+
+def _refined(base: Curve, trials: Trials) -> Profile:
+    _poisson_only(trials)
+    if not isinstance(base, Gaussian):
+        raise NotCovered("the refined bound needs a candidate that is μ-GDP", axis="base")
+    return Profile(lambda e: refined_delta(base.mu, trials.mean, e))
+
+
+def _theorem_51(base: Curve, trials: Trials) -> Profile:
+    _poisson_only(trials)
+    profile = functools.cache(base.delta)
+    return Profile(lambda e: theorem_51_delta(profile, trials.mean, e))
+
+
+def _renyi(base: Curve, trials: Trials) -> Profile:
+    if not isinstance(base, Gaussian) or base.mu == 0:
+        raise NotCovered("the Rényi bound is wired to candidates that are μ-GDP", axis="base")
+    if trials.mean < 1:
+        raise NotCovered("repeat-and-select needs a mean of at least one trial", axis="trials")
+    return _renyi_profile(base.mu, trials)
+
+
+SELECTION_THEOREMS: dict[str, tuple[Theorem, Callable[[Curve, Trials], Profile]]] = {
+    theorem.id: (theorem, make)
+    for theorem, make in (
+        (
+            Theorem(
+                "selection-refined",
+                "private selection, refined for a GDP base",
+                "Koskela et al. (2024), Theorem 5.1 of paper 003, refined (docs/theorems.md)",
+                "the selected model",
+            ),
+            _refined,
+        ),
+        (
+            Theorem(
+                "selection-5.1",
+                "private selection, Theorem 5.1 as corrected",
+                "Koskela et al. (2024); errata E5",
+                "the selected model",
+            ),
+            _theorem_51,
+        ),
+        (
+            Theorem(
+                "selection-renyi",
+                "private selection by Rényi divergences",
+                "Papernot, Steinke (2022), Theorems 2 and 6",
+                "the selected model",
+            ),
+            _renyi,
+        ),
+    )
+}
+
+
+def selection_curves(base: Curve, holdout: Curve | None, trials: Trials) -> Sequence[tuple[Theorem, Profile]]:
+    """Every bound on the selection that covers the candidate's curve.
+
+    Args:
+        base: what one candidate costs.
+        holdout: what its score costs on a disjoint hold-out, if it reads one.
+        trials: the distribution of K.
+
+    Returns:
+        (theorem, curve) pairs.
+
+    Raises:
+        NotCovered: if none of the bounds applies.
+    """
+    if holdout is not None:
+        base = _larger(base, holdout)
+    found: list[tuple[Theorem, Profile]] = []
+    reasons: list[str] = []
+    for theorem, make in SELECTION_THEOREMS.values():
+        try:
+            found.append((theorem, make(base, trials)))
+        except NotCovered as refusal:
+            reasons.append(str(refusal))
+    if not found:
+        raise NotCovered("; ".join(reasons) + ": use Poisson trials, or a Gaussian candidate", axis="trials")
+    return found
+
+
+def _larger(first: Curve, second: Curve) -> Curve:
+    """A record is in the training part or in the hold-out, so the larger cost counts."""
+    if isinstance(first, Gaussian) and isinstance(second, Gaussian):
+        return Gaussian(max(first.mu, second.mu))
+    return Profile(lambda e: max(first.delta(e), second.delta(e)))
+
+

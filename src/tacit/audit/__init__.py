@@ -1,0 +1,31 @@
+"""Audits: statistics that attack Tacit's own claims, and say with what confidence they won.
+
+Three attacks, each a lower bound on the privacy loss that holds with a stated confidence:
+
+=================  ================================================  =========================
+``audit_gdp``      many runs on two neighbours D and D2              μ of Gaussian DP
+``audit_epsilon``  many runs on two neighbours D and D2              ε at one δ
+``audit_one_run``  one run with many randomly included canaries      ε at one δ
+=================  ================================================  =========================
+
+Every result has ``verdict(certificate)``: does what was observed contradict what was certified? An audit
+can refute a certificate; it can never prove one.
+"""
+
+from __future__ import annotations
+
+from tacit.audit.epsilon import EpsilonAudit, audit_epsilon
+from tacit.audit.gdp import GdpAudit, audit_gdp
+from tacit.audit.one_run import OneRunAudit, audit_one_run
+from tacit.audit.verdict import Certificate, Verdict
+
+__all__ = [
+    "Certificate",
+    "EpsilonAudit",
+    "GdpAudit",
+    "OneRunAudit",
+    "Verdict",
+    "audit_epsilon",
+    "audit_gdp",
+    "audit_one_run",
+]

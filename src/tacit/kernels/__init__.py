@@ -1,0 +1,1 @@
+"""Compiled arithmetic: no policy, no privacy, no randomness of its own."""

@@ -1,0 +1,61 @@
+"""Descriptions of private computations: public, frozen, hashable, free of data."""
+
+from tacit.mechanism.adjacency import Adjacency
+from tacit.mechanism.frozen import FrozenArray, Schedule
+from tacit.mechanism.mechanism import Mechanism, Plan, Selection, Trials
+from tacit.mechanism.noise import Factorised, Independent, Noise
+from tacit.mechanism.sampling import (
+    Cyclic,
+    CyclicPoisson,
+    FullBatch,
+    Groups,
+    Partition,
+    Poisson,
+    Sampling,
+    Separated,
+    Shuffled,
+    WithoutReplacement,
+)
+from tacit.mechanism.view import (
+    AllIterates,
+    BlockSweeps,
+    Evidence,
+    LastIterate,
+    Memory,
+    NoiseShape,
+    Output,
+    Start,
+    View,
+)
+
+__all__ = [
+    "Adjacency",
+    "AllIterates",
+    "BlockSweeps",
+    "Cyclic",
+    "CyclicPoisson",
+    "Evidence",
+    "Factorised",
+    "FrozenArray",
+    "FullBatch",
+    "Groups",
+    "Independent",
+    "LastIterate",
+    "Mechanism",
+    "Memory",
+    "Noise",
+    "NoiseShape",
+    "Output",
+    "Partition",
+    "Plan",
+    "Poisson",
+    "Sampling",
+    "Schedule",
+    "Selection",
+    "Separated",
+    "Shuffled",
+    "Start",
+    "Trials",
+    "View",
+    "WithoutReplacement",
+]

@@ -1,0 +1,188 @@
+"""Mechanism and Plan: all that a proof may use; public, frozen, hashable, free of data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tacit import _validate
+from tacit.errors import InvalidInput
+from tacit.mechanism.adjacency import Adjacency
+from tacit.mechanism.frozen import Schedule
+from tacit.mechanism.noise import Independent, Noise
+from tacit.mechanism.sampling import Cyclic, FullBatch, Sampling
+from tacit.mechanism.view import AllIterates, BlockSweeps, LastIterate, View
+
+__all__ = ["Mechanism", "Plan", "Selection", "Trials"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mechanism:
+    """Noisy sums over records, released step by step.
+
+    Each release is a sum of per-record contributions plus Gaussian noise of standard deviation σ; between
+    neighbours the sum moves by at most Δ (2C under replace-one for contributions of norm ≤ C, else C).
+    Only the *ratio* Δ/σ enters a proof, so a clip learned privately in an earlier stage changes nothing.
+
+    Attributes:
+        adjacency: the neighbouring relation.
+        ratio: Δ/σ of a release that reads the record: a number, one per step, or one per release.
+        steps: how often a batch is drawn.
+        releases: how many sums are released per step, on the same batch.
+        sampling: which records a step reads.
+        noise: how the noise of different steps is related.
+        view: what the adversary sees.
+        unit: whose data one record is ("record", "person", ...); a guarantee is per unit.
+        label: what the mechanism does, for people ("descent", "private standardisation").
+    """
+
+    adjacency: Adjacency
+    ratio: Schedule
+    steps: int
+    releases: int = 1
+    sampling: Sampling = FullBatch()
+    noise: Noise = Independent()
+    view: View = AllIterates()
+    unit: str = "record"
+    label: str = "training"
+
+    def __post_init__(self) -> None:
+        store = object.__setattr__
+        store(self, "adjacency", Adjacency.parse(self.adjacency))
+        store(self, "steps", _validate.positive_int(steps=self.steps))
+        store(self, "releases", _validate.positive_int(releases=self.releases))
+        store(self, "ratio", self._ratio_schedule())
+        if not (isinstance(self.unit, str) and self.unit):
+            raise InvalidInput("unit must be a word such as 'record' or 'person'")
+        self._check_view()
+        if isinstance(self.sampling, Cyclic) and self.sampling.n_batches > self.steps:
+            raise InvalidInput(
+                f"{self.sampling.n_batches} batches in {self.steps} steps: no epoch is ever finished; "
+                "lower n_batches or raise steps"
+            )
+
+    def _ratio_schedule(self) -> Schedule:
+        if isinstance(self.ratio, Schedule) and len(self.ratio) == self.steps * self.releases:
+            return self.ratio
+        return Schedule.of(self.ratio, self.steps, name="ratio")
+
+    def _check_view(self) -> None:
+        if isinstance(self.view, LastIterate):
+            for name in ("lipschitz", "noise_std"):
+                if len(getattr(self.view, name)) != self.steps:
+                    raise InvalidInput(f"view.{name} must hold one value per step ({self.steps})")
+            if self.releases != 1:
+                raise InvalidInput("a last-iterate view has one release per step: its noise covers the whole state")
+        if isinstance(self.view, BlockSweeps) and self.view.coupling.values.shape[0] != self.releases:
+            raise InvalidInput("a block-sweep view has one release per block and step: set releases to p")
+
+    @property
+    def step_ratio(self) -> Schedule:
+        """Δ/σ of all releases of a step together: √(Σ ratio²) over the step's releases."""
+        if len(self.ratio) == self.steps:
+            return self.ratio.scaled(math.sqrt(self.releases)) if self.releases > 1 else self.ratio
+        per_release = self.ratio.to_array().reshape(self.steps, self.releases)
+        return Schedule((per_release**2).sum(axis=1) ** 0.5)
+
+
+@dataclass(frozen=True)
+class Trials:
+    """How many candidates a private selection tries: a random number that stays secret.
+
+    Attributes:
+        mean: the expected number of trials.
+        shape: ∞ for Poisson (which may try none and then returns nothing), 1 for geometric, 0 for
+            logarithmic, anything between for the truncated negative binomial.
+    """
+
+    mean: float
+    shape: float = math.inf
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mean", _validate.positive(mean=self.mean))
+        object.__setattr__(self, "shape", _validate.real(shape=self.shape))
+        if self.shape < 0:
+            raise InvalidInput(f"shape must not be negative, got {self.shape!r}: inf means Poisson")
+        if self.shape != math.inf and self.mean <= 1:
+            raise InvalidInput(f"a truncated distribution has a mean above 1, got {self.mean!r}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """The best of a secret random number of independent runs, by a score that is part of each run.
+
+    Attributes:
+        base: what one candidate costs: its training and, unless on a hold-out, its noisy score.
+        trials: the distribution of the number of candidates.
+        holdout: the score's mechanism if it reads a *disjoint* hold-out: then one record is in one of the
+            two only, and the larger cost counts.
+        label: for people.
+    """
+
+    base: tuple[Mechanism, ...]
+    trials: Trials
+    holdout: tuple[Mechanism, ...] = ()
+    label: str = "private selection"
+
+    def __post_init__(self) -> None:
+        if not self.base:
+            raise InvalidInput("base is empty: name the mechanism that one candidate runs")
+        _one_relation((*self.base, *self.holdout))
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """The neighbouring relation of the candidates."""
+        return self.base[0].adjacency
+
+    @property
+    def unit(self) -> str:
+        """The privacy unit of the candidates."""
+        return self.base[0].unit
+
+
+def _one_relation(parts: tuple[Mechanism | Selection, ...]) -> None:
+    if len({(part.adjacency, part.unit) for part in parts}) > 1:
+        raise InvalidInput(
+            "mechanisms of one plan differ in adjacency or unit, and such guarantees never compose: state all "
+            "of them under one relation and one unit"
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything one fit will do to the data, reserved as a whole before any record is read."""
+
+    parts: tuple[Mechanism | Selection, ...]
+
+    def __post_init__(self) -> None:
+        if not self.parts:
+            raise InvalidInput("an empty plan promises nothing: add a mechanism")
+        for part in self.parts:
+            if not isinstance(part, Mechanism | Selection):
+                raise InvalidInput(f"a plan holds mechanisms and selections, got {type(part).__name__}")
+        _one_relation(self.parts)
+
+    @classmethod
+    def of(cls, *parts: Plan | Mechanism | Selection) -> Plan:
+        """A plan from mechanisms and other plans, in the order in which they run."""
+        flat: list[Mechanism | Selection] = []
+        for part in parts:
+            flat.extend(part.parts if isinstance(part, Plan) else (part,))
+        return cls(tuple(flat))
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """The neighbouring relation of all parts."""
+        return self.parts[0].adjacency
+
+    @property
+    def unit(self) -> str:
+        """The privacy unit of all parts."""
+        return self.parts[0].unit
+
+    def __iter__(self) -> Iterator[Mechanism | Selection]:
+        return iter(self.parts)
+
+    def __len__(self) -> int:
+        return len(self.parts)

@@ -1,0 +1,106 @@
+"""How the noise of different releases is related."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tacit.errors import InvalidInput
+from tacit.mechanism.frozen import FrozenArray
+
+__all__ = ["Factorised", "Independent", "Noise"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Independent:
+    """Every release has fresh Gaussian noise."""
+
+
+@dataclass(frozen=True)
+class Factorised:
+    """Noise rows of C⁻¹Z, with Z independent Gaussian and C lower-triangular, public.
+
+    Equivalently, C·(sums) is released with independent noise, so a record's effect is a combination of
+    columns of C.
+
+    Attributes:
+        bands: shape (T, b) with ``bands[j, i] = C[j+i, j]`` (column j below its diagonal), or (1, b) for a
+            Toeplitz matrix. Entries beyond the last row do not count.
+    """
+
+    bands: FrozenArray
+
+    def __post_init__(self) -> None:
+        values = self.bands.values
+        if values.ndim != 2 or values.size == 0:
+            raise InvalidInput(f"bands must have shape (steps, b) or (1, b), got {values.shape}")
+        if (values[:, 0] <= 0).any():
+            raise InvalidInput("the diagonal of C must be positive: C⁻¹ is applied row by row")
+
+    @classmethod
+    def toeplitz(cls, coefficients: ArrayLike) -> Factorised:
+        """C[i, j] = coefficients[i − j]."""
+        return cls(FrozenArray(np.atleast_2d(np.asarray(coefficients, float)), name="coefficients"))
+
+    @classmethod
+    def dense(cls, C: ArrayLike) -> Factorised:
+        """From a full lower-triangular matrix (small T).
+
+        Args:
+            C: square and lower-triangular.
+
+        Returns:
+            The same matrix, by columns, without its zero outer bands.
+
+        Raises:
+            InvalidInput: if C is not square or not lower-triangular.
+        """
+        M = np.asarray(C, float)
+        if M.ndim != 2 or M.shape[0] != M.shape[1] or np.triu(M, 1).any():
+            raise InvalidInput("C must be square and lower-triangular")
+        T = len(M)
+        bands = np.zeros((T, T))
+        for j in range(T):
+            bands[j, : T - j] = M[j:, j]
+        used = np.flatnonzero(bands.any(axis=0))
+        return cls(FrozenArray(bands[:, : used[-1] + 1 if used.size else 1], name="C"))
+
+    @property
+    def n_bands(self) -> int:
+        """b: how many rows a column may touch."""
+        return int(self.bands.values.shape[1])
+
+    def columns(self, steps: int) -> Array:
+        """bands for ``steps`` steps, entries beyond the last row set to zero.
+
+        Args:
+            steps: the number of rows and columns of C.
+
+        Returns:
+            An array of shape (steps, b).
+
+        Raises:
+            InvalidInput: if the matrix was given for another number of steps.
+        """
+        values = self.bands.values
+        if values.shape[0] not in (1, steps):
+            raise InvalidInput(f"C has {values.shape[0]} columns for {steps} steps")
+        out = np.array(np.broadcast_to(values, (steps, values.shape[1])))
+        row = np.arange(steps)[:, None] + np.arange(values.shape[1])[None, :]
+        out[row >= steps] = 0.0
+        return out
+
+    def to_dense(self, steps: int) -> Array:
+        """C as a full matrix (small T)."""
+        out = np.zeros((steps, steps))
+        for j, column in enumerate(self.columns(steps)):
+            rows = min(len(column), steps - j)
+            out[j : j + rows, j] = column[:rows]
+        return out
+
+
+Noise = Independent | Factorised

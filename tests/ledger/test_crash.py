@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+
+from ledger_helpers import finish, start
+
+from tacit.ledger import Ledger
+
+TRIALS = 200
+TRIALS_PER_LEDGER = 10  # a young ledger also gets killed while it is created
+
+
+def lines(file):
+    return file.read_text().split() if file.exists() else []
+
+
+def unaccounted(path, side):
+    """Releases without an entry: the one thing that must not exist."""
+    entries = Ledger(path).entries() if path.exists() else ()
+    return set(lines(side)) - {entry.note for entry in entries}, len(entries)
+
+
+def kill_once(nursery, path, side, order, delay):
+    print(path, side, order, file=nursery.stdin, flush=True)
+    pid = int(nursery.stdout.readline())
+    time.sleep(delay)
+    os.kill(pid, signal.SIGKILL)
+    assert nursery.stdout.readline().strip() == "killed"
+
+
+def test_no_release_is_uncounted_after_kill(tmp_path):
+    rng, nursery = random.Random(1), start("crash_nursery")
+    entries = releases = never_created = 0
+    for trial in range(TRIALS):
+        path = tmp_path / f"ledger{trial // TRIALS_PER_LEDGER}"
+        side = path.with_suffix(".released")
+        young = trial % TRIALS_PER_LEDGER == 0
+        delay = rng.uniform(0, 0.02 if young else 0.06) if trial else 0.0
+        kill_once(nursery, path, side, "reserve-first", delay)
+        missing, count = unaccounted(path, side)
+        assert not missing, f"trial {trial}"
+        never_created += not path.exists()
+        if trial % TRIALS_PER_LEDGER == TRIALS_PER_LEDGER - 1:
+            entries, releases = entries + count, releases + len(lines(side))
+    finish(nursery)
+    assert releases > TRIALS  # the children did work
+    assert entries > releases  # and some died between the entry and the release
+    assert never_created > 0  # and some before there was a ledger
+
+
+def test_the_check_catches_a_release_before_its_reservation(tmp_path):
+    rng, nursery = random.Random(2), start("crash_nursery")
+    path, side = tmp_path / "ledger", tmp_path / "released"
+    for _ in range(TRIALS):
+        kill_once(nursery, path, side, "release-first", rng.uniform(0, 0.06))
+        if unaccounted(path, side)[0]:
+            break
+    else:
+        raise AssertionError("the mutant survived")
+    finish(nursery)

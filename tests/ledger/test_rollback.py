@@ -1,0 +1,180 @@
+"""Old copies, deleted files and swapped files: the budget never comes back."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+
+import pytest
+from ledger_helpers import Stub
+
+from tacit.errors import LedgerCorrupt, LedgerError
+from tacit.ledger import Ledger
+
+
+@pytest.fixture
+def folder(tmp_path):
+    place = tmp_path / "project"
+    place.mkdir()
+    return place
+
+
+def spend(path, times=1, mu=0.01):
+    with Ledger(path, 1.0, 1e-5) as ledger:
+        for _ in range(times):
+            ledger.reserve(Stub(mu))
+
+
+def anchor_of(file):
+    return json.loads(file.read_text())
+
+
+def test_a_single_file_copied_back_is_refused(folder, forget):
+    spend(folder / "ledger", 3)
+    shutil.copy(folder / "ledger", folder / "old")
+    spend(folder / "ledger", 2)
+    shutil.copy(folder / "old", folder / "ledger")
+    with pytest.raises(LedgerCorrupt, match=r"rolled back: .* has seen 5 entries, here are 3"):
+        Ledger(folder / "ledger")
+    forget()  # the anchor beside the file suffices
+    with pytest.raises(LedgerCorrupt, match=r"rolled back: .*ledger\.anchor"):
+        Ledger(folder / "ledger")
+
+
+def test_a_whole_folder_copied_back_is_refused(folder, tmp_path):
+    spend(folder / "ledger", 3)
+    shutil.copytree(folder, tmp_path / "backup")
+    spend(folder / "ledger")
+    shutil.rmtree(folder)
+    shutil.copytree(tmp_path / "backup", folder)
+    with pytest.raises(LedgerCorrupt, match=r"rolled back: .*/anchors/"):
+        Ledger(folder / "ledger")
+    with pytest.raises(LedgerCorrupt, match="rolled back"):
+        Ledger(tmp_path / "backup" / "ledger")  # and so is the copy where it lies
+
+
+def test_two_copies_do_not_make_two_budgets(folder, tmp_path):
+    spend(folder / "ledger", 3)
+    shutil.copytree(folder, tmp_path / "twin")
+    one, two = Ledger(folder / "ledger"), Ledger(tmp_path / "twin" / "ledger")
+    one.reserve(Stub(0.01))
+    with pytest.raises(LedgerCorrupt, match="rolled back"):
+        two.reserve(Stub(0.01))
+
+
+def test_a_copy_that_went_on_elsewhere_contradicts_the_anchor(folder, tmp_path, forget):
+    spend(folder / "ledger", 3)
+    shutil.copy(folder / "ledger", tmp_path / "twin")
+    spend(folder / "ledger", 1)
+    forget()
+    spend(tmp_path / "twin", 4)  # on another machine: no anchors there
+    forget()
+    shutil.copy(tmp_path / "twin", folder / "ledger")
+    with pytest.raises(LedgerCorrupt, match="entry 4 is not the one"):
+        Ledger(folder / "ledger")
+
+
+def test_a_rollback_under_an_open_ledger_is_refused_without_any_anchor(folder, forget):
+    spend(folder / "ledger", 3)
+    shutil.copy(folder / "ledger", folder / "old")
+    ledger = Ledger(folder / "ledger")
+    ledger.reserve(Stub(0.01))
+    shutil.copy(folder / "old", folder / "ledger")
+    (folder / "ledger.anchor").unlink()
+    forget()
+    for ask in (lambda: ledger.reserve(Stub(0.01)), ledger.spent, ledger.entries, ledger.verify):
+        with pytest.raises(LedgerCorrupt, match="rolled back"):
+            ask()
+
+
+def test_a_copy_without_its_write_ahead_log_is_refused(folder):
+    spend(folder / "ledger", 2)
+    with Ledger(folder / "ledger") as ledger:
+        reader = sqlite3.connect(folder / "ledger")  # keeps the log from being folded into the file
+        reader.execute("SELECT count(*) FROM entries").fetchall()
+        ledger.reserve(Stub(0.01))
+        assert (folder / "ledger-wal").stat().st_size > 0
+        shutil.copy(folder / "ledger", folder / "copy")
+        reader.close()
+        assert ledger.verify() == 3
+    with pytest.raises(LedgerCorrupt, match="rolled back"):
+        Ledger(folder / "copy")
+
+
+def test_a_closed_ledger_is_one_whole_file(folder, forget):
+    spend(folder / "ledger", 5)
+    assert sorted(p.name for p in folder.iterdir()) == ["ledger", "ledger.anchor"]
+    shutil.copy(folder / "ledger", folder / "copy")
+    assert Ledger(folder / "copy").verify() == 5
+
+
+def test_a_deleted_ledger_is_not_started_anew(folder):
+    spend(folder / "ledger", 2)
+    ledger = Ledger(folder / "ledger")
+    (folder / "ledger").unlink()
+    for terms in ((1.0, 1e-5), ()):
+        with pytest.raises(LedgerCorrupt, match="gone, but its anchor survives"):
+            Ledger(folder / "ledger", *terms)
+    with pytest.raises(LedgerCorrupt, match="gone"):
+        ledger.reserve(Stub(0.01))
+    assert [p.name for p in folder.iterdir()] == ["ledger.anchor"]
+
+
+def test_another_ledger_in_its_place_is_refused(folder):
+    spend(folder / "ledger", 2)
+    held = Ledger(folder / "ledger")
+    spend(folder / "fresh", 0)
+    shutil.copy(folder / "fresh", folder / "ledger")
+    with pytest.raises(LedgerCorrupt, match="belongs to another ledger"):
+        Ledger(folder / "ledger")
+    (folder / "ledger.anchor").unlink()
+    with pytest.raises(LedgerCorrupt, match="another ledger lies at this path"):
+        held.reserve(Stub(0.01))
+
+
+def test_a_ledger_ahead_of_its_anchors_is_whole(folder, state_dir):
+    spend(folder / "ledger", 2)
+    (far,) = (state_dir / "anchors").iterdir()
+    shutil.copytree(folder, folder.parent / "then")
+    old = far.read_bytes()
+    spend(folder / "ledger", 2)
+    # As after a crash between the commit and the anchors.
+    shutil.copy(folder.parent / "then" / "ledger.anchor", folder / "ledger.anchor")
+    far.write_bytes(old)
+    assert Ledger(folder / "ledger").verify() == 4
+    assert anchor_of(folder / "ledger.anchor")["count"] == anchor_of(far)["count"] == 4  # brought up to date
+
+
+def test_moving_a_ledger_is_fine(folder, tmp_path, forget):
+    spend(folder / "ledger", 2)
+    folder.rename(tmp_path / "moved")
+    spend(tmp_path / "moved" / "ledger", 1)
+    forget()  # another machine
+    spend(tmp_path / "moved" / "ledger", 1)
+    assert Ledger(tmp_path / "moved" / "ledger").verify() == 4
+
+
+def test_anchors_follow_every_commit_and_hold_no_more_than_a_hash(folder, state_dir):
+    with Ledger(folder / "ledger", 1.0, 1e-5) as ledger:
+        for count in range(4):
+            (far,) = (state_dir / "anchors").iterdir()
+            near = anchor_of(folder / "ledger.anchor")
+            assert near == anchor_of(far)
+            assert near["count"] == count
+            assert set(near) == {"ledger", "count", "head"}
+            ledger.reserve(Stub(0.01))
+
+
+def test_a_locked_ledger_says_so_and_grants_nothing(folder, monkeypatch):
+    spend(folder / "ledger", 1)
+    ledger = Ledger(folder / "ledger")
+    monkeypatch.setattr("tacit.ledger.store._BUSY_SECONDS", 0.05)
+    other = sqlite3.connect(folder / "ledger", isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    with pytest.raises(LedgerError, match="was locked for") as info:
+        ledger.reserve(Stub(0.01))
+    assert type(info.value) is LedgerError
+    other.execute("ROLLBACK")
+    other.close()
+    assert ledger.verify() == 1
