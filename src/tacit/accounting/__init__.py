@@ -1,4 +1,62 @@
-"""Accounting."""
-from tacit.accounting.gdp import gdp_delta, gdp_epsilon, gdp_mu
+"""Privacy accounting: one file per theorem family, certificates, and calibration.
 
-__all__ = ["gdp_delta", "gdp_epsilon", "gdp_mu"]
+The functions below are thin: each is one theorem's number. ``certify`` turns a whole plan into a certificate.
+"""
+
+from tacit.accounting.banded import participation_sensitivity
+from tacit.accounting.block_sweeps import block_sweep_mu
+from tacit.accounting.calibrate import Calibration, affordable, banded_noise_multiplier, calibrate
+from tacit.accounting.certificate import ACCOUNTANTS, Bound, Certificate, certify, survey
+from tacit.accounting.curve import Curve, Gaussian, Profile, Sampled, compose
+from tacit.accounting.diffusion import (
+    published_diffusion_epochs,
+    published_diffusion_mixture,
+    published_diffusion_rdp,
+)
+from tacit.accounting.gdp import gdp_delta, gdp_epsilon, gdp_mu
+from tacit.accounting.last_iterate import (
+    OptimalShifts,
+    last_iterate_mu,
+    last_iterate_shifts,
+    noisy_cyclic_delta,
+    noisy_cyclic_mu,
+)
+from tacit.accounting.poisson import poisson_epsilon
+from tacit.accounting.selection import selection_epsilon
+from tacit.accounting.theorem import Accountant, Assumption, Gap, Theorem
+
+__all__ = [
+    "ACCOUNTANTS",
+    "Accountant",
+    "Assumption",
+    "Bound",
+    "Calibration",
+    "Certificate",
+    "Curve",
+    "Gap",
+    "Gaussian",
+    "OptimalShifts",
+    "Profile",
+    "Sampled",
+    "Theorem",
+    "affordable",
+    "banded_noise_multiplier",
+    "block_sweep_mu",
+    "calibrate",
+    "certify",
+    "compose",
+    "gdp_delta",
+    "gdp_epsilon",
+    "gdp_mu",
+    "last_iterate_mu",
+    "last_iterate_shifts",
+    "noisy_cyclic_delta",
+    "noisy_cyclic_mu",
+    "participation_sensitivity",
+    "poisson_epsilon",
+    "published_diffusion_epochs",
+    "published_diffusion_mixture",
+    "published_diffusion_rdp",
+    "selection_epsilon",
+    "survey",
+]

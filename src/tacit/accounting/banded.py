@@ -102,7 +102,9 @@ def _separated(G: Array, separation: int, visits: int) -> float:
     rows = G[:, 0].copy()
     if b > separation and visits > 1:
         if steps > _MAX_DENSE:
-            raise InvalidInput(f"separated participation over {steps} steps with {b} bands is too large: use bands ≤ separation")
+            raise InvalidInput(
+                f"separated participation over {steps} steps with {b} bands is too large: use bands ≤ separation"
+            )
         for k in range(steps):
             after = G[k, separation:]
             back = np.array([G[k - i, i] for i in range(separation, min(b, k + 1))])
@@ -153,7 +155,13 @@ def _one_stream(mechanism: Mechanism) -> list[Gap]:
     if not mechanism.ratio.is_constant:
         return [Gap("ratio", "the strategy already schedules the noise", "fold the schedule into C")]
     if noise.bands.values.shape[0] not in (1, mechanism.steps):
-        return [Gap("noise", f"C has {noise.bands.values.shape[0]} columns for {mechanism.steps} steps", "resize C")]
+        return [
+            Gap(
+                "noise",
+                f"C has {noise.bands.values.shape[0]} columns for {mechanism.steps} steps",
+                "resize C",
+            )
+        ]
     return []
 
 
@@ -214,7 +222,7 @@ class BandedCyclicPoisson(Accountant):
 
 
 def banded_rate(n: int, batch_size: int, bands: int) -> float:
-    """q = B·b/n, the sampling rate within a group.
+    """Q = B·b/n, the sampling rate within a group.
 
     Args:
         n: the number of records.

@@ -23,7 +23,7 @@ from tacit.accounting import pld
 from tacit.accounting.gdp import gdp_delta, gdp_epsilon
 from tacit.mechanism import Adjacency
 
-__all__ = ["Curve", "Gaussian", "Profile", "Sampled", "Sum", "compose", "invert"]
+__all__ = ["Curve", "Gaussian", "Profile", "Sampled", "Sum", "compose", "delta_of", "invert"]
 
 
 class Curve(Protocol):
@@ -86,9 +86,7 @@ class Profile:
         epsilon: δ ↦ an upper bound on ε, if a direct form exists (else δ(ε) is inverted by bisection).
     """
 
-    def __init__(
-        self, delta: Callable[[float], float], epsilon: Callable[[float], float] | None = None
-    ) -> None:
+    def __init__(self, delta: Callable[[float], float], epsilon: Callable[[float], float] | None = None) -> None:
         self._delta = delta
         self._epsilon = functools.cache(epsilon or self._invert)
 
@@ -143,8 +141,7 @@ class Sum:
             w = np.exp(np.append(logits, 0.0) - max(0.0, logits.max()))
             w /= w.sum() * (1 + 1e-12)  # the shares never sum above one
             return sum(
-                part.epsilon(max(delta * float(share), 5e-324))
-                for part, share in zip(self._parts, w, strict=True)
+                part.epsilon(max(delta * float(share), 5e-324)) for part, share in zip(self._parts, w, strict=True)
             )
 
         start = np.zeros(len(self._parts) - 1)
@@ -155,20 +152,21 @@ class Sum:
         return float(min(equal, found.fun))
 
     def delta(self, epsilon: float) -> float:
-        """The smallest δ whose ε fits, by bisection on log δ, rounded up."""
-        _validate.real(epsilon=epsilon)
-        low, high = -690.0, 0.0
-        if self.epsilon(math.exp(-1e-9)) > epsilon:
-            return 1.0
-        if self.epsilon(math.exp(low)) <= epsilon:
-            return math.exp(low)
-        while high - low > 1e-6:
-            middle = (low + high) / 2
-            if self.epsilon(math.exp(middle)) <= epsilon:
-                high = middle
-            else:
-                low = middle
-        return math.exp(high)
+        """The smallest δ whose ε fits."""
+        return delta_of(self.epsilon, _validate.real(epsilon=epsilon))
+
+
+def delta_of(epsilon_of: Callable[[float], float], epsilon: float) -> float:
+    """The smallest δ with epsilon_of(δ) ≤ ε, by bisection on log δ, rounded up (1 if none)."""
+    low, high = -690.0, 0.0
+    if epsilon_of(math.exp(-1e-9)) > epsilon:
+        return 1.0
+    if epsilon_of(math.exp(low)) <= epsilon:
+        return math.exp(low)
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (low, middle) if epsilon_of(math.exp(middle)) <= epsilon else (middle, high)
+    return math.exp(high)
 
 
 def compose(curves: Sequence[Curve]) -> Curve:

@@ -111,7 +111,7 @@ def _chain(lipschitz: ArrayLike, shift: ArrayLike, noise_std: ArrayLike) -> tupl
 
 
 def _rescaled(d: Array, s: Array) -> tuple[Array, Array, float]:
-    """d and s over their largest value: μ depends on their proportions only."""
+    """D and s over their largest value: μ depends on their proportions only."""
     scale = max(float(d.max()), float(s.max()))
     return (d / scale, s / scale, scale) if scale > 0 else (d, s, 1.0)
 
@@ -128,9 +128,7 @@ def _restart(c: Array, d: Array, s: Array, log_c: Array, diameter: float) -> tup
     return best
 
 
-def _from(
-    c: Array, d: Array, s: Array, log_c: Array, diameter: float, tau: int
-) -> tuple[Array, Array, Array]:
+def _from(c: Array, d: Array, s: Array, log_c: Array, diameter: float, tau: int) -> tuple[Array, Array, Array]:
     """The chain after step τ, whose first map also carries the distance D."""
     rest = d[tau:].copy()
     rest[0] += c[tau] * diameter
@@ -220,9 +218,7 @@ def _per_step(name: str, value: ArrayLike, k: int, epochs: int) -> Array:
     return np.resize(out, k * epochs)
 
 
-def _positions(
-    n_batches: int, epochs: int, contraction: ArrayLike, ratio: ArrayLike, noise_std: ArrayLike
-) -> Array:
+def _positions(n_batches: int, epochs: int, contraction: ArrayLike, ratio: ArrayLike, noise_std: ArrayLike) -> Array:
     """μ for a record in each batch."""
     k = _validate.positive_int(n_batches=n_batches)
     E = _validate.positive_int(epochs=epochs)

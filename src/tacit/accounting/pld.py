@@ -12,6 +12,9 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Literal
 
 import numpy as np
@@ -21,7 +24,7 @@ from scipy.special import ndtr
 from tacit.errors import InvalidInput, NotCovered
 from tacit.mechanism import Adjacency
 
-__all__ = ["FFT_FLOOR", "delta", "epsilon", "epsilon_interval"]
+__all__ = ["FFT_FLOOR", "delta", "epsilon", "epsilon_interval", "upper_only"]
 
 Array = NDArray[np.float64]
 Rounds = tuple[tuple[float, float, int], ...]
@@ -34,10 +37,21 @@ FFT_FLOOR = 1e-12
 GOOD_GAP, WORST_GAP = 2e-3, 5e-2
 """Relative width of the ε interval at which we stop refining, and above which we refuse."""
 _MAX_POINTS = 30_000_000
+_upper_only: ContextVar[float | None] = ContextVar("upper_only", default=None)
+
+
+@contextmanager
+def upper_only(coarseness: float) -> Iterator[None]:
+    """Within: no lower value, and a grid coarser by this factor. Still an upper bound, good enough for a search."""
+    token = _upper_only.set(coarseness)
+    try:
+        yield
+    finally:
+        _upper_only.reset(token)
 
 
 def _relation(adjacency: Adjacency) -> Any:
-    from dp_accounting import NeighboringRelation  # noqa: PLC0415 - heavy import
+    from dp_accounting import NeighboringRelation
 
     return {
         Adjacency.ADD_REMOVE: NeighboringRelation.ADD_OR_REMOVE_ONE,
@@ -53,16 +67,14 @@ def _multiplier(adjacency: Adjacency, ratio: float) -> float:
 
 @functools.lru_cache(maxsize=64)
 def _pessimistic(adjacency: Adjacency, rounds: Rounds, mu: float, grid: float) -> Any:
-    from dp_accounting.pld import privacy_loss_distribution as plds  # noqa: PLC0415
+    from dp_accounting.pld import privacy_loss_distribution as plds
 
     relation = _relation(adjacency)
     total = plds.identity(value_discretization_interval=grid)
     if mu > 0:
         sigma = _multiplier(adjacency, mu)
         total = total.compose(
-            plds.from_gaussian_mechanism(
-                sigma, value_discretization_interval=grid, neighboring_relation=relation
-            )
+            plds.from_gaussian_mechanism(sigma, value_discretization_interval=grid, neighboring_relation=relation)
         )
     for ratio, rate, count in rounds:
         one = plds.from_gaussian_mechanism(
@@ -130,9 +142,7 @@ def _optimistic_cells(side: Side, rate: float, sigma: float, grid: float) -> tup
     p, q = _log_densities(side, rate, sigma, np.array([-span, span]))
     low, high = math.floor((p[0] - q[0]) / grid) - 1, math.ceil((p[1] - q[1]) / grid) + 1
     if high - low > _MAX_POINTS:
-        raise NotCovered(
-            "the privacy loss spans too many grid cells to bound ε from below; add noise", axis="ratio"
-        )
+        raise NotCovered("the privacy loss spans too many grid cells to bound ε from below; add noise", axis="ratio")
     k = np.arange(low, high + 1)
     losses = (np.arange(low, high + 2) - 0.5) * grid
     for sweep in range(6):
@@ -155,7 +165,7 @@ def _optimistic_cells(side: Side, rate: float, sigma: float, grid: float) -> tup
 
 
 def _log_densities(side: Side, rate: float, sigma: float, x: Array) -> tuple[Array, Array]:
-    """log P and log Q up to a common constant."""
+    """Log P and log Q up to a common constant."""
     base = np.zeros_like(x)
     with np.errstate(divide="ignore"):
         up = np.logaddexp(np.log1p(-rate), np.log(rate) + (x - 0.5) / sigma**2)
@@ -165,7 +175,7 @@ def _log_densities(side: Side, rate: float, sigma: float, x: Array) -> tuple[Arr
 
 @functools.lru_cache(maxsize=64)
 def _optimistic(side: Side, rounds: Rounds, mu: float, grid: float, factor: float) -> Any:
-    from dp_accounting.pld import pld_pmf  # noqa: PLC0415
+    from dp_accounting.pld import pld_pmf
 
     parts = [(factor / ratio, rate, count) for ratio, rate, count in rounds]
     if mu > 0:
@@ -208,15 +218,19 @@ def _grids(adjacency: Adjacency, rounds: Rounds, mu: float) -> tuple[float, ...]
     return tuple(g for g in (first, first / 10, first / 100) if g >= floor) or (floor,)
 
 
-@functools.lru_cache(maxsize=512)
-def _refined(adjacency: Adjacency, rounds: Rounds, mu: float, target: float) -> tuple[float, float]:
-    """(optimistic, pessimistic): the best pair found, refining the grid until it is narrow."""
+def _check_floor(target: float) -> None:
     if target <= 4 * FFT_FLOOR:
         raise NotCovered(
             f"delta={target:g} lies at the rounding of the FFT ({FFT_FLOOR:g}): Poisson-sampled releases "
             "are certified for larger delta only; raise delta, or use full batches",
             axis="delta",
         )
+
+
+@functools.lru_cache(maxsize=512)
+def _refined(adjacency: Adjacency, rounds: Rounds, mu: float, target: float) -> tuple[float, float]:
+    """(optimistic, pessimistic): the best pair found, refining the grid until it is narrow."""
+    _check_floor(target)
     low, high = 0.0, math.inf
     for grid in _grids(adjacency, rounds, mu):
         if high < math.inf and 4 * (high + 1) / grid > _MAX_POINTS:
@@ -229,9 +243,7 @@ def _refined(adjacency: Adjacency, rounds: Rounds, mu: float, target: float) -> 
     return low, high
 
 
-def epsilon_interval(
-    adjacency: Adjacency, rounds: Rounds, mu: float, target: float
-) -> tuple[float, float]:
+def epsilon_interval(adjacency: Adjacency, rounds: Rounds, mu: float, target: float) -> tuple[float, float]:
     """(optimistic, pessimistic) ε at δ = ``target``.
 
     Args:
@@ -270,6 +282,11 @@ def epsilon(adjacency: Adjacency, rounds: Rounds, mu: float, target: float) -> f
     Raises:
         NotCovered: if the interval is too wide to be a fair statement.
     """
+    _check_floor(target)
+    coarseness = _upper_only.get()
+    if coarseness is not None:
+        grid = coarseness * _grids(adjacency, rounds, mu)[0]
+        return float(_pessimistic(adjacency, rounds, mu, grid).get_epsilon_for_delta(target - FFT_FLOOR))
     low, high = epsilon_interval(adjacency, rounds, mu, target)
     if high - low > max(WORST_GAP * high, 1e-3):
         raise NotCovered(

@@ -184,7 +184,10 @@ def chain_assumptions(view: LastIterate | BlockSweeps) -> tuple[Assumption, ...]
         else Assumption("the chain starts at a point released earlier in the same plan", Evidence.CHECKED)
     )
     return (
-        Assumption("only the last iterate is released: no average, checkpoint, loss curve or duration", Evidence.ENFORCED),
+        Assumption(
+            "only the last iterate is released: no average, checkpoint, loss curve or duration",
+            Evidence.ENFORCED,
+        ),
         Assumption("no momentum and no per-record state is carried between steps", Evidence.ENFORCED),
         start,
         Assumption("every step's map has the stated Lipschitz constant, for every data set", view.evidence),

@@ -75,16 +75,18 @@ def discriminant(X: Array, Y: Array) -> tuple[Array, Array]:
     Returns:
         (w, centre) so that ``(Z − centre) @ w`` has about unit variance, with D2 on the positive side.
     """
+    # Into [−1, 1] first, so that a diverged run does not overflow a variance.
+    peak = np.maximum(np.abs(X).max(axis=0), np.abs(Y).max(axis=0))
+    peak = np.where(peak > 1e-150, peak, 1.0)
+    X, Y = X / peak, Y / peak
     mean_X, mean_Y = X.mean(axis=0), Y.mean(axis=0)
     centred = np.concatenate([X - mean_X, Y - mean_Y])
     # A coordinate that never varies but differs between D and D2 gives the secret away: the floor keeps
     # its (enormous) weight finite.
-    floor = 1e-12 * np.maximum(np.abs(mean_X), np.abs(mean_Y)) + np.finfo(float).tiny ** 0.5
-    scale = np.maximum(centred.std(axis=0), floor)
-    delta = (mean_Y - mean_X) / scale
-    w = _shrunk_solve(centred / scale, delta) / scale
+    scale = np.maximum(centred.std(axis=0), 1e-12)
+    w = _shrunk_solve(centred / scale, (mean_Y - mean_X) / scale) / scale
     spread = float((centred @ w).std())
-    return w / (spread if spread > 0 else 1.0), (mean_X + mean_Y) / 2
+    return w / (spread if spread > 0 else 1.0) / peak, (mean_X + mean_Y) / 2 * peak
 
 
 def _shrunk_solve(Z: Array, delta: Array) -> Array:

@@ -88,9 +88,7 @@ def choose_threshold(pilot_D: Array, pilot_D2: Array, n_fresh: int, level: float
         The test to count errors of.
     """
     gaussian = looks_gaussian(pilot_D) and looks_gaussian(pilot_D2)
-    t, above_D, above_D2 = (
-        _gaussian_tails(pilot_D, pilot_D2) if gaussian else _kernel_tails(pilot_D, pilot_D2)
-    )
+    t, above_D, above_D2 = _gaussian_tails(pilot_D, pilot_D2) if gaussian else _kernel_tails(pilot_D, pilot_D2)
     best, chosen = -np.inf, Threshold(float(np.median(t)), 1)
     for direction, alpha, beta in ((1, above_D, 1 - above_D2), (-1, 1 - above_D, above_D2)):
         if not gaussian:
@@ -113,8 +111,10 @@ def looks_gaussian(x: Array) -> bool:
     Returns:
         True if the sample passes; False for a constant one.
     """
-    n, spread = x.size, float(x.std(ddof=1))
-    if spread <= 1e-12 * float(np.abs(x).max()):
+    n, peak = x.size, float(np.abs(x).max())
+    x = x / peak if peak > 0 else x  # so that a diverged run does not overflow the variance
+    spread = float(x.std(ddof=1))
+    if spread <= 1e-12:
         return False
     z = np.sort((x - x.mean()) / spread)
     weights = 2 * np.arange(1, n + 1) - 1
@@ -131,7 +131,7 @@ def _gaussian_tails(x: Array, y: Array) -> tuple[Array, Array, Array]:
         spread_x = spread_y = float(np.hypot(spread_x, spread_y) / np.sqrt(2))
     reach = 4 * max(spread_x, spread_y)
     means = float(x.mean()), float(y.mean())
-    t = np.linspace(min(means) - reach, max(means) + reach, 2 * _CANDIDATES)
+    t = np.linspace(min(means) - reach, max(means) + reach, _CANDIDATES)
     return t, ndtr((means[0] - t) / spread_x), ndtr((means[1] - t) / spread_y)
 
 
@@ -155,10 +155,12 @@ def _share_above(x: Array, t: Array, repeated: bool) -> Array:
     if repeated:
         return np.asarray(1 - np.searchsorted(ordered, t, side="right") / x.size)
     quartiles = np.quantile(ordered, [0.25, 0.75])
-    spreads = np.array([x.std(), (quartiles[1] - quartiles[0]) / 1.349])
+    with np.errstate(over="ignore"):  # a diverged run; the quartiles survive it
+        spreads = np.array([x.std(), (quartiles[1] - quartiles[0]) / 1.349])
     spreads = spreads[spreads > 0]
     width = 0.9 * (float(spreads.min()) if spreads.size else 1e-300) * x.size**-0.2  # Silverman (1986)
     # A large pilot is thinned to its quantiles: the estimate costs (points × candidates).
-    points = ordered[:: -(-x.size // _KERNEL_POINTS)] if x.size > _KERNEL_POINTS else ordered
+    stride = -(-x.size // _KERNEL_POINTS)
+    points = ordered[stride // 2 :: stride]
     with np.errstate(over="ignore"):
         return np.asarray(ndtr((points[:, None] - t) / width).mean(axis=0))

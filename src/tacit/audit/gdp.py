@@ -70,13 +70,13 @@ def audit_gdp(
     """Bound μ from below by attacking the mechanism on two neighbouring datasets.
 
     A mechanism is μ-GDP iff every test between D and D2 with error rates α, β satisfies
-    Φ⁻¹(1 − α) − Φ⁻¹(β) ≤ μ (Dong, Roth, Su 2022, Definition 2.1 and equation (6)). One test is chosen on
+    Φ⁻¹(1 − α) − Φ⁻¹(β) ≤ μ (Dong, Roth, Su 2022, Definition 2.6). One test is chosen on
     the pilot runs, its errors are counted on the others, and
 
         μ_lower = max(0, Φ⁻¹(1 − α_up) − Φ⁻¹(β_up))
 
     with Clopper–Pearson upper bounds at level (1 − confidence)/2 each (Nasr et al. 2023, "Tight Auditing of
-    Differentially Private Machine Learning", section 4).
+    Differentially Private Machine Learning").
 
     Formal guarantee: if the mechanism is μ-GDP on this pair, P[mu_lower > μ] ≤ 1 − confidence, whatever
     the statistic and whatever the distribution of the outputs. With n fresh runs a Gaussian pair loses

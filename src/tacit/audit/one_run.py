@@ -2,7 +2,7 @@
 
 The setting is that of Steinke, Nasr, Jagielski (2023), "Privacy Auditing with One (1) Training Run": of m
 canaries each is included independently with probability 1/2; an attacker who sees only the released output
-guesses "in" or "out" for r of them and abstains on the others. Let V be the number of correct guesses and
+guesses "in" or "out" for exactly r of them and abstains on the others. Let V be the number of correct guesses and
 W ~ Bin(r, e^ε/(1 + e^ε)), with β = P[W ≥ v] and w = P[W = v].
 
 **Theorem.** If the run is (ε, δ)-DP with respect to one canary, then for every v ≥ 1
@@ -25,9 +25,9 @@ which is at most m δ · max_j c_j/(j w_j). Here j w_j = r q P[W' = j − 1] wit
 the binomial law is log-concave, the ratio grows up to j = v and falls after it. Finally c_v = β (1 − β). ∎
 
 (1) is sharp: ρ with a single step at v attains it (if m δ β ≤ v w, so that ρ ≥ 0), and for δ = 0 it is the
-paper's Theorem 5.1. The paper's Theorem 5.2, as implemented in its appendix D, has the additive term
-2 m δ · max_i P[v > W ≥ v − i]/i instead. Where β is small that is valid but more than twice as large; where
-β is near 1 it is exceeded by the mechanism above (m = r = 2, ε = 1, δ = 0.01, v = 1: 0.9311 > 0.9306).
+paper's bound for pure DP. The paper's Theorem 5.2, as implemented in its appendix D, has the additive term
+2 m δ · max_i P[v > W ≥ v − i]/i instead. For β ≤ 0.7 that was more than twice as large in every case
+computed; for β near 1 the mechanism above exceeds it (m = r = 2, ε = 1, δ = 0.01, v = 1: 0.9311 > 0.9306).
 """
 
 from __future__ import annotations
@@ -117,8 +117,8 @@ def audit_one_run(
     only if an empty record is a legal one, and does not cover add/remove.
 
     Formal guarantee: if the run is (ε, δ)-DP for that relation, P[epsilon_lower > ε] ≤ 1 − confidence. For
-    the test {V ≥ v(ε')} of each ε' ≥ ε has level 1 − confidence since (ε, δ)-DP implies (ε', δ)-DP, and
-    the union of these nested events is the largest of them.
+    each ε' ≥ ε the test {V ≥ v(ε')} has level 1 − confidence, since (ε, δ)-DP implies (ε', δ)-DP, and the
+    union of these nested events is one of them.
 
     Assumptions: each canary was included by its own fair coin, independent of everything else (not: exactly
     half of them); the scores are computed from the released output, the canaries and public knowledge, never

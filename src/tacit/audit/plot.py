@@ -27,7 +27,7 @@ def trade_off(certificate: Certificate, alpha: Array) -> Array:
     """The least false negative rate that a certificate allows at each false positive rate.
 
     f(α) = max(0, max_ε 1 − δ(ε) − e^ε α, max_ε e^{−ε} (1 − δ(ε) − α)) (Dong, Roth, Su 2022,
-    Proposition 2.12), with ε on a grid, so that the curve is drawn from below.
+    Proposition 2.11), with ε on a grid, so that the curve is drawn from below.
 
     Args:
         certificate: the claim.
@@ -80,9 +80,7 @@ def _draw_scores(ax: Axes, audit: ThresholdAudit) -> None:
     bins = np.linspace(low - margin, high + margin, 61).tolist()
     # Clipped, not dropped: an outlier shows in the last bin instead of stretching the axis.
     for scores, colour, label in ((audit.scores_on_d, _BLUE, "D"), (audit.scores_on_d2, _ORANGE, "D2")):
-        ax.hist(
-            np.clip(scores, bins[0], bins[-1]), bins=bins, color=colour, alpha=0.55, label=f"runs on {label}"
-        )
+        ax.hist(np.clip(scores, bins[0], bins[-1]), bins=bins, color=colour, alpha=0.55, label=f"runs on {label}")
     side = "→" if audit.direction > 0 else "←"
     ax.axvline(audit.threshold, color=_BLACK, linestyle="--", label=f"threshold ({side} says D2)")
     ax.set(xlabel="score", ylabel="fresh runs", title=f"{audit.n_fresh} fresh runs a side")
@@ -94,7 +92,8 @@ def _draw_rates(ax: Axes, audit: ThresholdAudit, certificate: Certificate | None
     alpha_up, beta_up = audit.false_positive_upper, audit.false_negative_upper
     limit = min(1.0, 2.5 * max(alpha_up, beta_up))
     alpha = np.linspace(0, limit, 400)
-    ax.plot(alpha, 1 - alpha, color="#999999", linestyle=":", label="pure guessing")
+    if limit > 0.5:  # else out of sight
+        ax.plot(alpha, 1 - alpha, color="#999999", linestyle=":", label="pure guessing")
     if certificate is not None:
         claimed = trade_off(certificate, alpha)
         ax.plot(alpha, claimed, color=_BLACK, label="certificate: at least this")

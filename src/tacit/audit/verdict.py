@@ -118,9 +118,7 @@ def _widest_gap(
     return float(epsilon[worst]), float(observed[worst]), float(claimed[worst])
 
 
-def judge_epsilon(
-    epsilon_lower: float, delta: float, certificate: Certificate, *, confidence: float
-) -> Verdict:
+def judge_epsilon(epsilon_lower: float, delta: float, certificate: Certificate, *, confidence: float) -> Verdict:
     """Judge a lower bound on ε at one δ: it contradicts a smaller certified ε.
 
     Args:

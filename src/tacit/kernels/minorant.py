@@ -20,7 +20,7 @@ Array = NDArray[np.float64]
 
 @jit
 def log_products(c: Array) -> Array:
-    """log C_k = Σ_{i>k} log c_i, compensated; −∞ before a step with c = 0."""
+    """Log C_k = Σ_{i>k} log c_i, compensated; −∞ before a step with c = 0."""
     t = c.size
     out = np.empty(t)
     total, lost = 0.0, 0.0

@@ -93,9 +93,7 @@ def read_all(path: Path, ledger: str) -> dict[Path, Anchor]:
                 found[far_file] = far
     for file, anchor in found.items():
         if anchor.ledger != ledger:
-            raise DamageError(
-                f"its anchor {file} belongs to another ledger, so this is not the file that was here"
-            )
+            raise DamageError(f"its anchor {file} belongs to another ledger, so this is not the file that was here")
     return found
 
 

@@ -71,9 +71,7 @@ class Claim:
         """
         value = _validate.real(**{f"certificate.epsilon({delta:g})": self._epsilon(delta)})
         if value < 0:
-            raise InvalidInput(
-                f"certificate.epsilon({delta:g}) is negative ({value!r}): no mechanism has such an ε"
-            )
+            raise InvalidInput(f"certificate.epsilon({delta:g}) is negative ({value!r}): no mechanism has such an ε")
         return value + 0.0
 
 
@@ -134,9 +132,7 @@ def read_claim(certificate: Certificate) -> Claim:
     missing = [name for name in names if not hasattr(certificate, name)]
     if missing:
         kind = type(certificate).__name__
-        raise InvalidInput(
-            f"not a certificate: {kind} lacks {', '.join(missing)}; pass what an accountant returned"
-        )
+        raise InvalidInput(f"not a certificate: {kind} lacks {', '.join(missing)}; pass what an accountant returned")
     if not (callable(certificate.epsilon) and callable(certificate.to_json)):
         raise InvalidInput("not a certificate: epsilon and to_json must be methods")
     if not isinstance(certificate.adjacency, Enum):

@@ -185,11 +185,7 @@ def admits(limits: Limits, tally: Tally, charge: Charge) -> bool:
     if (mu if charge.kind == GAUSSIAN else epsilon) == 0:
         return False  # the ledger has no such part, and even a free charge would have to be one of it
     after = tally.add(charge)
-    return (
-        after.squares <= mu**2 * _SLACK
-        and after.epsilon <= epsilon * _SLACK
-        and after.delta <= delta * _SLACK
-    )
+    return after.squares <= mu**2 * _SLACK and after.epsilon <= epsilon * _SLACK and after.delta <= delta * _SLACK
 
 
 def plan_charge(limits: Limits, tally: Tally, claim: Claim, delta: float | None) -> Charge:

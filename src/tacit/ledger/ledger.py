@@ -242,9 +242,7 @@ class Ledger:
             self._publish(connection, tip, witnesses)
         return entry.id
 
-    def _publish(
-        self, connection: sqlite3.Connection, tip: Tip, witnesses: dict[Path, anchors.Anchor]
-    ) -> None:
+    def _publish(self, connection: sqlite3.Connection, tip: Tip, witnesses: dict[Path, anchors.Anchor]) -> None:
         if len(witnesses) == 2 and all(witness.count >= tip.count for witness in witnesses.values()):
             return
         # Under the write lock, so that writers of anchors queue up; best effort, as the entry is durable.
@@ -285,8 +283,6 @@ def _entry(tip: Tip, claim: Claim, charge: Charge, note: str) -> Entry:
 def _check(witnesses: dict[Path, anchors.Anchor], connection: sqlite3.Connection, tip: Tip) -> None:
     for file, witness in witnesses.items():
         if witness.count > tip.count:
-            raise DamageError(
-                f"it is rolled back: {file} has seen {witness.count} entries, here are {tip.count}"
-            )
+            raise DamageError(f"it is rolled back: {file} has seen {witness.count} entries, here are {tip.count}")
         if store.hash_at(connection, tip, witness.count) != witness.head:
             raise DamageError(f"it is rolled back: entry {witness.count} is not the one that {file} has seen")

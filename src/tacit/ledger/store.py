@@ -110,9 +110,7 @@ def session(path: Path) -> Iterator[sqlite3.Connection]:
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     if mode == "rw" and not path.exists():
         raise DamageError("the file is gone")
-    connection = sqlite3.connect(
-        f"{path.as_uri()}?mode={mode}", uri=True, timeout=_BUSY_SECONDS, isolation_level=None
-    )
+    connection = sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
     try:
         connection.execute("PRAGMA synchronous=FULL")
     except BaseException:

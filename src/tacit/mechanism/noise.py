@@ -75,7 +75,7 @@ class Factorised:
         return int(self.bands.values.shape[1])
 
     def columns(self, steps: int) -> Array:
-        """bands for ``steps`` steps, entries beyond the last row set to zero.
+        """Bands for ``steps`` steps, entries beyond the last row set to zero.
 
         Args:
             steps: the number of rows and columns of C.

@@ -11,7 +11,17 @@ from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.mechanism.frozen import FrozenArray, Schedule
 
-__all__ = ["AllIterates", "BlockSweeps", "Evidence", "LastIterate", "Memory", "NoiseShape", "Output", "Start", "View"]
+__all__ = [
+    "AllIterates",
+    "BlockSweeps",
+    "Evidence",
+    "LastIterate",
+    "Memory",
+    "NoiseShape",
+    "Output",
+    "Start",
+    "View",
+]
 
 
 class Evidence(Enum):

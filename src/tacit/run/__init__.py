@@ -1,1 +1,29 @@
-"""run"""
+"""Running what was certified: streams, batches, registered sums, the channel, and the loops."""
+
+from tacit.run.channel import Channel, Checkpoint
+from tacit.run.clipped_sum import REGISTRY, ClippedSum, LeastSquaresGradient, VectorSum, register
+from tacit.run.gradient_chain import GradientChain, contraction
+from tacit.run.loop import ChainStep, Release, Solver, run, run_chain
+from tacit.run.randomness import SEEDED, Streams
+from tacit.run.sampling import Batches, batch_sizes
+
+__all__ = [
+    "REGISTRY",
+    "SEEDED",
+    "Batches",
+    "ChainStep",
+    "Channel",
+    "Checkpoint",
+    "ClippedSum",
+    "GradientChain",
+    "LeastSquaresGradient",
+    "Release",
+    "Solver",
+    "Streams",
+    "VectorSum",
+    "batch_sizes",
+    "contraction",
+    "register",
+    "run",
+    "run_chain",
+]

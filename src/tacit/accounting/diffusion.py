@@ -1,0 +1,235 @@
+"""The published diffusion bound of paper 000 (Corollary 4.5 with Lemma C.3), iterated directly.
+
+Its closed form, eq. (9), has index errors (errata E7), so the recursion is iterated. Per step with Lipschitz constant L and
+noise variance s² (= 2η·o in the paper), v the inverse log-Sobolev constant of the state and R the Rényi divergence per unit
+of α:
+
+    the batch holds the record:   R ← R + d²/(2s²)            (d = η S_g/b, i.e. ηS_g²/(4b²o))
+    it does not:                  R ← R · L²v/(L²v + s²)
+    always:                       v ← L²v + s²               (v = 0 at the start)
+
+It bounds the last iterate of *one* block whose step is L-Lipschitz; the prox is 1-Lipschitz and changes nothing (errata E8).
+For several blocks the paper adds such bounds up, which is false (errata E6): there it is a figure for comparison, never a
+certificate. Our last-iterate bound is never larger.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tacit import _validate
+from tacit.accounting.curve import Profile, delta_of
+from tacit.accounting.theorem import (
+    HIDDEN_CHAIN,
+    Accountant,
+    Assumption,
+    Gap,
+    Theorem,
+    chain_assumptions,
+    fixed_membership,
+)
+from tacit.errors import InvalidInput
+from tacit.kernels.diffusion import diffusion_rates
+from tacit.mechanism import (
+    Adjacency,
+    BlockSweeps,
+    Cyclic,
+    FullBatch,
+    Independent,
+    LastIterate,
+    Mechanism,
+    Plan,
+)
+
+__all__ = [
+    "PublishedDiffusion",
+    "published_diffusion_epochs",
+    "published_diffusion_mixture",
+    "published_diffusion_rdp",
+    "published_line",
+]
+
+Array = NDArray[np.float64]
+
+
+def _published(
+    lipschitz: float, step_size: float, noise: ArrayLike, sensitivity: float, batch_size: float
+) -> tuple[Array, Array, Array, int]:
+    """c, d²/(2s²) and s² per step, and the number of batches, in the paper's parameters."""
+    L = _validate.nonnegative(lipschitz=lipschitz)
+    eta, S = _validate.positive(step_size=step_size), _validate.nonnegative(sensitivity=sensitivity)
+    b = _validate.positive(batch_size=batch_size)
+    o = np.asarray(noise)
+    if o.dtype.kind not in "iuf" or o.ndim != 2 or o.size == 0:
+        raise InvalidInput(f"noise must be an array o(k, j) of shape (epochs, batches), got shape {o.shape}")
+    o = o.astype(float)
+    if not (np.isfinite(o).all() and (o > 0).all()):
+        raise InvalidInput("noise must hold positive finite variances o(k, j)")
+    flat = np.ascontiguousarray(o.ravel())
+    return np.full(flat.size, L), eta * S**2 / (4 * b**2 * flat), 2 * eta * flat, o.shape[1]
+
+
+def published_diffusion_rdp(
+    lipschitz: float,
+    step_size: float,
+    noise: ArrayLike,
+    sensitivity: float,
+    batch_size: float,
+    position: int,
+) -> float:
+    """ε_K(α, j₀)/α: the published Rényi bound of one block, per unit of α.
+
+    Args:
+        lipschitz: L_F of the gradient step (the prox counts as 1).
+        step_size: η.
+        noise: o(k, j), shape (epochs, batches): the noise of a step has variance 2η·o.
+        sensitivity: S_g.
+        batch_size: b.
+        position: j₀, the batch that holds the record.
+
+    Returns:
+        R/α, the same for every α.
+
+    Raises:
+        InvalidInput: if an argument is out of range.
+    """
+    c, gain, variance, k = _published(lipschitz, step_size, noise, sensitivity, batch_size)
+    index = int(position)
+    if isinstance(position, bool) or index != position or not 0 <= index < k:
+        raise InvalidInput(f"position must be a batch number from 0 to {k - 1}, got {position!r}")
+    return float(diffusion_rates(c, gain, variance, k, index)[-1])
+
+
+def published_diffusion_epochs(
+    lipschitz: float,
+    step_size: float,
+    noise: ArrayLike,
+    sensitivity: float,
+    batch_size: float,
+    position: int,
+) -> Array:
+    """ε_K(α, j₀, k)/α for k = 0 … K−1: what each epoch leaves in the final bound (Figure 1(b) of the paper)."""
+    c, gain, variance, k = _published(lipschitz, step_size, noise, sensitivity, batch_size)
+    epochs = len(gain) // k
+    out = np.empty(epochs)
+    for e in range(epochs):
+        alone = np.zeros_like(gain)
+        alone[e * k + position] = gain[e * k + position]
+        out[e] = diffusion_rates(c, alone, variance, k, position)[-1]
+    return out
+
+
+def published_diffusion_mixture(
+    lipschitz: float, step_size: float, noise: ArrayLike, sensitivity: float, batch_size: float, alpha: float
+) -> float:
+    """ε_K(α) of Theorem 4.6: (1/(α−1)) log Σ_{j₀} (b/n) e^{(α−1) ε_K(α, j₀)}, for a uniformly random, secret position."""
+    order = _validate.positive(alpha=alpha)
+    if order <= 1:
+        raise InvalidInput(f"alpha must exceed 1, got {alpha!r}")
+    c, gain, variance, k = _published(lipschitz, step_size, noise, sensitivity, batch_size)
+    rates = np.array([diffusion_rates(c, gain, variance, k, j)[-1] for j in range(k)])
+    exponents = (order - 1) * order * rates
+    top = exponents.max()
+    return float((top + math.log(np.exp(exponents - top).mean())) / (order - 1))
+
+
+class PublishedDiffusion(Accountant):
+    """Corollary 4.5 of paper 000, for one block (module docstring).
+
+    Formal guarantee: the last iterate has Rényi divergence at most α·R for every α > 1, for the worst batch; converted to
+    (ε, δ) by minimising over α.
+
+    Assumptions: one block; the step's map is Lipschitz; the start is a point.
+    """
+
+    theorem: ClassVar[Theorem] = Theorem(
+        "published-diffusion",
+        "published diffusion recursion (one block)",
+        "paper 000, Corollary 4.5 with Lemma C.3, iterated; errata E6–E9",
+        "the final model",
+    )
+    covers: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "adjacency": tuple(Adjacency),
+        "sampling": (FullBatch, Cyclic),
+        "noise": (Independent,),
+        "view": (LastIterate,),
+        **HIDDEN_CHAIN,
+    }
+
+    def relations(self, mechanism: Mechanism) -> list[Gap]:
+        """Every step needs noise, and batches of fixed membership a public n."""
+        view = mechanism.view
+        assert isinstance(view, LastIterate)
+        if view.noise_std.min == 0:
+            return [Gap("view.noise_std", "the recursion needs noise at every step", "add noise")]
+        return fixed_membership(mechanism)
+
+    def rate(self, mechanism: Mechanism) -> float:
+        """R/α for the worst batch."""
+        view = mechanism.view
+        assert isinstance(view, LastIterate)
+        c, s = view.lipschitz.to_array(), view.noise_std.to_array()
+        s = s / s.max()
+        k = mechanism.sampling.n_batches if isinstance(mechanism.sampling, Cyclic) else 1
+        gain = mechanism.ratio.to_array() ** 2 / 2
+        return max(float(diffusion_rates(c, gain, s * s, k, j)[-1]) for j in range(k))
+
+    def curve(self, mechanism: Mechanism) -> Profile:
+        """The Rényi line α·R as a profile."""
+        rho = self.rate(mechanism)
+        return Profile(lambda e: delta_of(lambda d: _line_epsilon(rho, d), e), lambda d: _line_epsilon(rho, d))
+
+    def assumptions(self, mechanism: Mechanism) -> tuple[Assumption, ...]:
+        """Composition's assumptions and those of the chain."""
+        view = mechanism.view
+        assert isinstance(view, LastIterate)
+        return (*super().assumptions(mechanism), *chain_assumptions(view))
+
+
+def published_line(plan: Plan, delta: float) -> float | None:
+    """ε that the paper's accounting would print for the hidden chains of a plan: rates summed over blocks and parts.
+
+    Args:
+        plan: any plan.
+        delta: δ.
+
+    Returns:
+        The figure (no guarantee), or None if no part has a hidden chain.
+    """
+    rates = [rate for part in plan if isinstance(part, Mechanism) for rate in _published_rates(part)]
+    return _line_epsilon(math.fsum(rates), delta) if rates else None
+
+
+def _published_rates(mechanism: Mechanism) -> list[float]:
+    """One rate per block, each block's chain taken for itself: the step that errata E6 shows to be false."""
+    view = mechanism.view
+    if isinstance(view, LastIterate) and not PublishedDiffusion().gaps(mechanism):
+        return [PublishedDiffusion().rate(mechanism)]
+    if not isinstance(view, BlockSweeps) or not isinstance(mechanism.sampling, FullBatch | Cyclic):
+        return []
+    k = mechanism.sampling.n_batches if isinstance(mechanism.sampling, Cyclic) else 1
+    per_step = len(mechanism.ratio) == mechanism.steps
+    ratio = mechanism.ratio.to_array().reshape(mechanism.steps, 1 if per_step else -1)
+    ratio = np.broadcast_to(ratio, (mechanism.steps, mechanism.releases))
+    rates = []
+    for i in range(mechanism.releases):
+        c = np.full(mechanism.steps, view.coupling.values[i, i])
+        gain = np.ascontiguousarray(ratio[:, i] ** 2 / 2)
+        ones = np.ones(mechanism.steps)
+        rates.append(max(float(diffusion_rates(c, gain, ones, k, j)[-1]) for j in range(k)))
+    return rates
+
+
+def _line_epsilon(rho: float, delta: float) -> float:
+    """ε(δ) of a Rényi line α·ρ: the conversion of Canonne, Kamath, Steinke (2020), minimised over α."""
+    if rho == 0:
+        return 0.0
+    a = 1 + np.geomspace(1e-4, 1e6, 4000)
+    with np.errstate(divide="ignore"):
+        values = a * rho + np.log1p(-1 / a) - (math.log(delta) + np.log(a)) / (a - 1)
+    return max(0.0, float(values.min()))

@@ -1,0 +1,161 @@
+"""The channel: the one door to the records. It owns batches, counts and noise, and stops at the certified number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit import _validate
+from tacit.accounting import Certificate
+from tacit.errors import BudgetExhausted, MechanismMismatch
+from tacit.mechanism import Adjacency, Factorised, Mechanism
+from tacit.run.clipped_sum import ClippedSum
+from tacit.run.randomness import Streams
+from tacit.run.sampling import Batches
+
+__all__ = ["Channel", "Checkpoint"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a channel needs to go on: **as secret as the data**, because it holds the noise key.
+
+    Attributes:
+        digest: of the certificate it belongs to.
+        key: of the noise streams.
+        seeded: whether the run was seeded (and so not private).
+        step: the next step.
+        release: the next release within it.
+        past: earlier rows of correlated noise, newest last.
+    """
+
+    digest: str
+    key: bytes
+    seeded: bool
+    step: int
+    release: int
+    past: tuple[Array, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"Checkpoint(step={self.step}, release={self.release})"  # never the key
+
+
+def noise_std(mechanism: Mechanism, bound: float, release: int) -> float:
+    """σ = Δ/ratio of the release-th release: Δ = 2C under replace-one, C otherwise."""
+    per_step = len(mechanism.ratio) == mechanism.steps
+    ratio = mechanism.ratio[release // mechanism.releases if per_step else release]
+    if ratio == 0:
+        raise MechanismMismatch("a release with ratio 0 promises infinite noise: leave it out instead")
+    return sensitivity(mechanism.adjacency, bound) / ratio
+
+
+def sensitivity(adjacency: Adjacency, bound: float) -> float:
+    """Δ: how far a sum of contributions of norm ≤ C moves between neighbours."""
+    return adjacency.sum_factor * bound
+
+
+class Channel:
+    """Noisy sums over batches, as certified and not one more.
+
+    Args:
+        certificate: of the plan that is running.
+        streams: where randomness comes from (fresh and private by default).
+        part: which mechanism of the plan this channel serves.
+        records: how many records the sums hold.
+        replicas: independent runs at once (audits); users have one.
+        resume: a checkpoint to go on from.
+    """
+
+    def __init__(
+        self,
+        certificate: Certificate,
+        records: int,
+        *,
+        streams: Streams | None = None,
+        part: int = 0,
+        replicas: int = 1,
+        resume: Checkpoint | None = None,
+    ) -> None:
+        mechanism = certificate.plan.parts[part]
+        if not isinstance(mechanism, Mechanism):
+            raise MechanismMismatch("a channel serves a mechanism; run each candidate of a selection by itself")
+        if resume is not None:
+            streams = _resumed(certificate, resume)
+        self.mechanism = mechanism
+        self._digest = certificate.digest
+        self._streams = streams or Streams()
+        self._replicas = _validate.positive_int(replicas=replicas)
+        self._batches = Batches(mechanism.sampling, records, self._replicas, self._streams)
+        self._step, self._release = (resume.step, resume.release) if resume else (0, 0)
+        self._past: list[Array] = [row.copy() for row in resume.past] if resume else []
+        self._batch = self._batches.mask(self._step) if self._step < mechanism.steps else None
+
+    @property
+    def steps_left(self) -> int:
+        """How many steps are certified and not yet taken."""
+        return self.mechanism.steps - self._step
+
+    def release(self, total: ClippedSum, state: Array) -> Array:
+        """The next certified release: the sum over this step's batch plus noise.
+
+        Args:
+            total: a registered sum.
+            state: where to evaluate it, one row per replica; a function of earlier releases and public data only.
+
+        Returns:
+            (replicas, size).
+
+        Raises:
+            BudgetExhausted: if every certified release has been made.
+        """
+        m = self.mechanism
+        if self._batch is None:
+            raise BudgetExhausted(f"all {m.steps} certified steps are taken: certify a longer plan to go on")
+        index = self._step * m.releases + self._release
+        noise = self._noise(noise_std(m, total.bound, index), index, total.size)
+        out = total.total(state, self._batch) + noise
+        self._release += 1
+        if self._release == m.releases:
+            self._step, self._release = self._step + 1, 0
+            self._batch = self._batches.mask(self._step) if self._step < m.steps else None
+        return out
+
+    def _noise(self, sigma: float, index: int, size: int) -> Array:
+        z = sigma * self._streams.at("noise", index).standard_normal((self._replicas, size))
+        if not isinstance(self.mechanism.noise, Factorised):
+            return z
+        return self._correlated(self.mechanism.noise, z)
+
+    def _correlated(self, noise: Factorised, z: Array) -> Array:
+        """Row t of C⁻¹Z from the rows before it: x_t = (z_t − Σ_i C[t, t−i] x_{t−i}) / C[t, t]."""
+        bands, t = noise.bands.values, self._step
+        column = lambda j: bands[0 if len(bands) == 1 else j]  # noqa: E731
+        row = z
+        for i in range(1, min(noise.n_bands, t + 1)):
+            row = row - column(t - i)[i] * self._past[-i]
+        row = row / column(t)[0]
+        self._past = [*self._past, row][-max(noise.n_bands - 1, 1) :]
+        return row
+
+    def checkpoint(self) -> Checkpoint:
+        """Where the channel stands. Store it with mode 0600: it holds the noise key."""
+        return Checkpoint(
+            self._digest,
+            self._streams.secret_key(),
+            self._streams.seeded,
+            self._step,
+            self._release,
+            tuple(row.copy() for row in self._past),
+        )
+
+
+def _resumed(certificate: Certificate, checkpoint: Checkpoint) -> Streams:
+    if checkpoint.digest != certificate.digest:
+        raise MechanismMismatch("the checkpoint belongs to another certificate: resume with the plan it was made with")
+    streams = Streams(key=checkpoint.key)
+    streams.seeded = checkpoint.seeded
+    return streams

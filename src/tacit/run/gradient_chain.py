@@ -1,0 +1,149 @@
+"""Noisy (cyclic) gradient descent as a hidden chain: the map, and the mechanism that describes it.
+
+    θ ← prox( θ − η_k ( (Σ_{i∈B} g_i(θ) + σ_k z)/b + λθ ) ),     b the public size of the batch.
+
+For convex β-smooth record losses the map is c-Lipschitz with c = max(|1−ηλ|, |1−η(β+λ)|); a prox of a convex penalty and a
+projection are 1-Lipschitz and belong to the next map. Neighbours shift it by ηΔ/b, and its noise has s = ησ/b.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tacit import _validate
+from tacit.errors import InvalidInput, MechanismMismatch
+from tacit.mechanism import (
+    Adjacency,
+    Cyclic,
+    Evidence,
+    FullBatch,
+    LastIterate,
+    Mechanism,
+    Partition,
+    Schedule,
+)
+from tacit.run.channel import noise_std
+from tacit.run.clipped_sum import ClippedSum
+from tacit.run.sampling import batch_sizes
+
+__all__ = ["GradientChain", "contraction"]
+
+Array = NDArray[np.float64]
+
+
+def contraction(step_size: ArrayLike, smoothness: float, l2: float) -> Array:
+    """c = max(|1−ηλ|, |1−η(β+λ)|): the Lipschitz constant of a gradient step on a λ-strongly convex, β+λ-smooth function."""
+    eta = np.asarray(step_size, float)
+    return np.maximum(np.abs(1 - eta * l2), np.abs(1 - eta * (smoothness + l2)))
+
+
+@dataclass(frozen=True)
+class GradientChain:
+    """Noisy gradient descent on disjoint batches, or on all records.
+
+    Attributes:
+        step_size: η per step (on the batch mean), as a schedule over all steps.
+        l2: λ of the ridge λ/2‖θ‖², in every coordinate.
+        n_batches: k; 1 means full batches.
+        records: n, public.
+        prox: a 1-Lipschitz, data-free map applied after each step (projection, soft threshold), or None.
+    """
+
+    step_size: Schedule
+    l2: float
+    n_batches: int
+    records: int
+    prox: Callable[[Array], Array] | None = None
+
+    def __post_init__(self) -> None:
+        _validate.nonnegative(l2=self.l2)
+        if not 1 <= self.n_batches <= self.records:
+            raise InvalidInput(f"n_batches must lie between 1 and the {self.records} records, got {self.n_batches}")
+
+    def _sizes(self) -> Array:
+        """The public batch size of every step."""
+        sizes = batch_sizes(self.records, self.n_batches).astype(float)
+        return np.resize(sizes, len(self.step_size))
+
+    def mechanism(
+        self,
+        total: ClippedSum,
+        noise_multiplier: float,
+        *,
+        adjacency: Adjacency | str = Adjacency.REPLACE_ONE,
+        partition: Partition = Partition.FIXED,
+    ) -> Mechanism:
+        """What this chain is to a proof; every constant is derived from public quantities.
+
+        Args:
+            total: the sum it will ask for: its bound and smoothness count, its records do not.
+            noise_multiplier: σ/C, on the batch sum.
+            adjacency: the relation.
+            partition: whether the batches are random, secret and fresh.
+
+        Returns:
+            A mechanism with the last-iterate view.
+
+        Raises:
+            InvalidInput: if the sum is not the gradient of a convex smooth function.
+        """
+        if total.smoothness is None:
+            raise InvalidInput(f"{type(total).__name__} states no smoothness: no hidden-state theorem covers it")
+        relation = Adjacency.parse(adjacency)
+        nm = _validate.positive(noise_multiplier=noise_multiplier)
+        eta, sizes = self.step_size.to_array(), self._sizes()
+        k = self.n_batches
+        weights = Schedule(batch_sizes(self.records, k) / self.records)
+        return Mechanism(
+            adjacency=relation,
+            ratio=Schedule.constant(relation.sum_factor / nm, len(eta)),
+            steps=len(eta),
+            sampling=FullBatch() if k == 1 else Cyclic(k, partition, weights),
+            view=LastIterate(
+                lipschitz=Schedule(contraction(eta, total.smoothness, self.l2)),
+                noise_std=Schedule(eta * nm * total.bound / sizes),
+                evidence=Evidence.CHECKED,
+            ),
+        )
+
+    def check(self, mechanism: Mechanism, total: ClippedSum) -> None:
+        """The certificate must describe this chain: same steps, batches, noise, and Lipschitz constants no smaller.
+
+        Args:
+            mechanism: what was certified.
+            total: what will be asked.
+
+        Raises:
+            MechanismMismatch: naming what differs.
+        """
+        view, eta = mechanism.view, self.step_size.to_array()
+        if not isinstance(view, LastIterate) or mechanism.steps != len(eta):
+            raise MechanismMismatch("the certificate describes another chain: certify chain.mechanism(...)")
+        batches = mechanism.sampling.n_batches if isinstance(mechanism.sampling, Cyclic) else 1
+        if batches != self.n_batches or total.records != self.records or not isinstance(mechanism.sampling, FullBatch | Cyclic):
+            raise MechanismMismatch(f"certified for {batches} batches, but the chain has {self.n_batches} of {total.records} records")
+        if view.diameter is not None:
+            raise MechanismMismatch("certified for a bounded domain, but this chain does not promise a projection")
+        if total.smoothness is None:
+            raise MechanismMismatch(f"{type(total).__name__} states no smoothness: its step may expand")
+        needed = contraction(eta, total.smoothness, self.l2)
+        if (view.lipschitz.to_array() < needed * (1 - 1e-12)).any():
+            raise MechanismMismatch("the certified Lipschitz constants are smaller than this chain's: its step is less contractive")
+        sigma = np.array([noise_std(mechanism, total.bound, k) for k in range(len(eta))])
+        if not np.allclose(view.noise_std.to_array(), eta * sigma / self._sizes(), rtol=1e-9, atol=0):
+            raise MechanismMismatch("the certified noise of the state is not step size × noise of the sum / batch size")
+
+    def query(self, theta: Array, k: int, release: int) -> Array:
+        """Gradients are taken at the current iterate."""
+        return theta
+
+    def advance(self, theta: Array, noisy: Array, k: int, release: int) -> Array:
+        """One noisy gradient step."""
+        eta = self.step_size[k]
+        size = batch_sizes(self.records, self.n_batches)[k % self.n_batches]
+        new = theta - eta * (noisy / size + self.l2 * theta)
+        return new if self.prox is None else self.prox(new)

@@ -1,0 +1,159 @@
+"""The loops: one for solvers that may show every release, one for chains of which only the end may be shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.accounting import Certificate
+from tacit.errors import MechanismMismatch
+from tacit.ledger import Ledger
+from tacit.mechanism import AllIterates, Mechanism, Plan
+from tacit.run.channel import Channel
+from tacit.run.clipped_sum import ClippedSum
+from tacit.run.randomness import SEEDED, Streams
+
+__all__ = ["ChainStep", "Release", "Solver", "run", "run_chain"]
+
+Array = NDArray[np.float64]
+State = TypeVar("State")
+Release = Callable[[ClippedSum, Array], Array]
+Progress = Callable[[int, int], None]
+
+
+class Solver(Protocol[State]):
+    """Post-processing of releases: whatever it does with them, the certificate holds."""
+
+    def mechanism(self) -> Mechanism:
+        """What it will ask for."""
+
+    def init(self, rng: np.random.Generator) -> State:
+        """A start that does not depend on records."""
+
+    def step(self, state: State, release: Release) -> State:
+        """One step: exactly ``mechanism().releases`` calls of ``release``."""
+
+    def solution(self, state: State) -> Array:
+        """What the user gets."""
+
+
+class ChainStep(Protocol):
+    """One map of a hidden chain: a pure function of the state and one noisy sum. Trusted code."""
+
+    def check(self, mechanism: Mechanism, total: ClippedSum) -> None:
+        """Raise MechanismMismatch unless the certified mechanism describes this very chain."""
+
+    def query(self, theta: Array, k: int, release: int) -> Array:
+        """Where to evaluate the sum."""
+
+    def advance(self, theta: Array, noisy: Array, k: int, release: int) -> Array:
+        """The next state; it may depend on nothing else."""
+
+
+def _open(
+    certificate: Certificate, budget: Ledger | None, note: str, seed: int | None
+) -> tuple[Certificate, Streams]:
+    """Reserve before any record is read, then key the streams."""
+    if budget is not None:
+        budget.reserve(certificate, note)
+    streams = Streams(seed)
+    return (certificate.marked(SEEDED) if streams.seeded else certificate), streams
+
+
+def run(
+    solver: Solver[State],
+    total: ClippedSum,
+    certificate: Certificate,
+    *,
+    seed: int | None = None,
+    budget: Ledger | None = None,
+    note: str = "",
+    progress: Progress | None = None,
+) -> tuple[Array, Certificate]:
+    """Run a solver under a certificate for all iterates.
+
+    Args:
+        solver: asks for releases.
+        total: the registered sum that holds the records (the solver may pass others of its own).
+        certificate: must be the solver's own mechanism's.
+        seed: makes the run repeatable and marks its certificate "not private: seeded".
+        budget: a ledger; the certificate is reserved before any record is read.
+        note: for the ledger.
+        progress: called with (steps done, steps) after each step.
+
+    Returns:
+        The solution and the certificate, marked if seeded.
+
+    Raises:
+        MechanismMismatch: if the certificate is for something else, or its view hides iterates.
+    """
+    mechanism = solver.mechanism()
+    if certificate.plan != Plan.of(mechanism):
+        raise MechanismMismatch("the certificate was issued for another mechanism: certify solver.mechanism()")
+    if not isinstance(mechanism.view, AllIterates):
+        raise MechanismMismatch("this view hides iterates from the solver: run it as a chain (run_chain)")
+    certificate, streams = _open(certificate, budget, note, seed)
+    channel = Channel(certificate, total.records, streams=streams)
+    state = solver.init(streams.at("public"))
+    for k in range(mechanism.steps):
+        before = channel.steps_left
+        state = solver.step(state, channel.release)
+        if channel.steps_left != before - 1:
+            raise MechanismMismatch(f"the solver made other than {mechanism.releases} release(s) in step {k}")
+        if progress is not None:
+            progress(k + 1, mechanism.steps)
+    return solver.solution(state), certificate
+
+
+def run_chain(
+    step: ChainStep,
+    total: ClippedSum,
+    certificate: Certificate,
+    start: Array,
+    *,
+    seed: int | None = None,
+    budget: Ledger | None = None,
+    note: str = "",
+    replicas: int = 1,
+    progress: Progress | None = None,
+) -> tuple[Array, Certificate]:
+    """Run a hidden chain and return its last iterate, and nothing else.
+
+    The loop owns the state, so that a step can neither average iterates nor carry momentum.
+
+    Args:
+        step: the chain's map.
+        total: the registered sum.
+        certificate: of a mechanism whose view is the last iterate (or block sweeps).
+        start: a public point, shape (size of the state,).
+        seed: makes the run repeatable and marks its certificate.
+        budget: a ledger.
+        note: for the ledger.
+        replicas: independent runs at once (audits).
+        progress: called with (steps done, steps).
+
+    Returns:
+        The last iterate, (size,) for one replica or (replicas, size), and the certificate, marked if seeded.
+
+    Raises:
+        MechanismMismatch: if the certificate does not describe this chain.
+    """
+    mechanism = certificate.plan.parts[0]
+    if len(certificate.plan) != 1 or not isinstance(mechanism, Mechanism):
+        raise MechanismMismatch("a chain runs one mechanism: certify it by itself")
+    if isinstance(mechanism.view, AllIterates):
+        raise MechanismMismatch("the certificate is for all iterates: use run(), or certify the last iterate")
+    step.check(mechanism, total)
+    certificate, streams = _open(certificate, budget, note, seed)
+    channel = Channel(certificate, total.records, streams=streams, replicas=replicas)
+    theta = np.tile(np.asarray(start, float), (replicas, 1))
+    for k in range(mechanism.steps):
+        for release in range(mechanism.releases):
+            noisy = channel.release(total, step.query(theta, k, release))
+            theta = step.advance(theta, noisy, k, release)
+        if progress is not None:
+            progress(k + 1, mechanism.steps)
+    return (theta[0] if replicas == 1 else theta), certificate
