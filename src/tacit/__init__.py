@@ -1,1 +1,35 @@
-"""Tacit: models trained under differential privacy beyond DP-SGD, each with a certificate."""
+"""Tacit: models trained under differential privacy beyond DP-SGD, each with a certificate.
+
+Names are loaded on first use, so that ``import tacit`` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Adjacency": "tacit.mechanism",
+    "Certificate": "tacit.accounting",
+    "Ledger": "tacit.ledger",
+    "Mechanism": "tacit.mechanism",
+    "Plan": "tacit.mechanism",
+    "TacitError": "tacit.errors",
+    "audit_gdp": "tacit.audit",
+    "calibrate": "tacit.accounting",
+    "certify": "tacit.accounting",
+}
+
+__all__ = [*sorted(_HOMES), "__version__"]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'tacit' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOMES])

@@ -80,7 +80,7 @@ def positive_int(**named: object) -> int:
     as_float = float(value)
     if not math.isfinite(as_float) or as_float != int(as_float) or as_float < 1:
         raise InvalidInput(f"{name} must be a positive integer, got {value!r}")
-    return int(value)
+    return int(as_float)
 
 
 def one_of(options: tuple[str, ...], **named: object) -> str:

@@ -1,9 +1,10 @@
 """Correlated noise: banded strategies with cyclic Poisson sampling, and any C without amplification.
 
-The mechanism releases C·G + Z, where row t of G is the sum over the batch of step t, C is lower-triangular and public and
-Z is Gaussian (equivalently, noise C⁻¹Z on the sums). A record that takes part in the steps π with contributions g_k of norm
-at most 1 moves C·G by Σ_{k∈π} C[:,k] g_kᵀ, whose squared norm is Σ_{k,l∈π} (CᵀC)_kl ⟨g_k, g_l⟩ ≤ Σ_{k,l∈π} |CᵀC|_kl.
-Gaussian noise makes the adaptive stream as private as the one-shot release (Denisov et al. 2022, Theorem 2.1).
+The mechanism releases C·G + Z, where row t of G is the sum over the batch of step t, C is lower-triangular and public
+and Z is Gaussian (equivalently, noise C⁻¹Z on the sums). A record that takes part in the steps π with contributions
+g_k of norm at most 1 moves C·G by Σ_{k∈π} C[:,k] g_kᵀ, whose squared norm is Σ_{k,l∈π} (CᵀC)_kl ⟨g_k, g_l⟩ ≤
+Σ_{k,l∈π} |CᵀC|_kl. Gaussian noise makes the adaptive stream as private as the one-shot release (Denisov et al. 2022,
+Theorem 2.1).
 """
 
 from __future__ import annotations
@@ -174,8 +175,8 @@ class BandedCyclicPoisson(Accountant):
 
     Formal guarantee: all releases together satisfy (ε, δ)-DP with the value of those ⌈T/b⌉ releases under the relation.
 
-    Assumptions: at most as many bands as groups; under add/remove every record draws its group independently and the rate comes
-    from a nominal public n; independent noise is the case C = I, b = 1 band.
+    Assumptions: at most as many bands as groups; under add/remove every record draws its group independently and the
+    rate comes from a nominal public n; independent noise is the case C = I, b = 1 band.
     """
 
     theorem: ClassVar[Theorem] = Theorem(

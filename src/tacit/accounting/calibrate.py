@@ -1,7 +1,7 @@
 """Solve a guarantee for one of its parameters, rounding towards privacy.
 
-``calibrate`` finds the least noise, ``affordable`` the largest count (steps, epochs, batch size) within a budget. Both take
-a function from the parameter to a plan, so they work for every theorem, and both certify what they return.
+``calibrate`` finds the least noise, ``affordable`` the largest count (steps, epochs, batch size) within a budget.
+Both take a function from the parameter to a plan, so they work for every theorem, and both certify what they return.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def calibrate(
 ) -> Calibration:
     """The smallest noise x in [lower, upper] whose plan satisfies (ε, δ)-DP.
 
-    A coarse discretisation narrows the search where sampling makes each evaluation costly; the result is certified at full
-    precision.
+    A coarse discretisation narrows the search where sampling makes each evaluation costly; the result is certified at
+    full precision.
 
     Args:
         make_plan: from a noise level (more is more private) to a plan.
@@ -134,8 +134,8 @@ def affordable(
         epsilon: the target ε.
         delta: the target δ.
         limit: the largest count considered.
-        smallest: False if the cost grows with the count (how many steps can I afford?), True if it falls with it (how large
-            must a cyclic batch be?).
+        smallest: False if the cost grows with the count (how many steps can I afford?), True if it falls with it (how
+            large must a cyclic batch be?).
 
     Returns:
         The count and its certificate.

@@ -57,8 +57,8 @@ class Bound:
 class Certificate:
     """A privacy guarantee: ε(δ) of a plan, the relation, the view, the theorems and each of their assumptions.
 
-    Made by ``certify`` only; read-only; pickles and saves as its plan and theorem names, and is certified again when loaded.
-    Where several theorems cover a part, every query takes the tightest.
+    Made by ``certify`` only; read-only; pickles and saves as its plan and theorem names, and is certified again when
+    loaded. Where several theorems cover a part, every query takes the tightest.
     """
 
     __slots__ = ("__weakref__", "_combinations", "_marks", "_plan", "_reference")
@@ -208,9 +208,9 @@ class Certificate:
         names = "; ".join(dict.fromkeys(f"{b.theorem.name} ({b.theorem.reference})" for b in bounds))
         seen = "every intermediate result" if self.view == "every iterate" else f"{self.view} only"
         lines = [
-            f"This computation is ({_shown(epsilon)}, {d:g})-differentially private for each {self.unit}: whatever anybody "
-            f"learns from the output, the chance of it changes by at most a factor e^{_shown(epsilon)}, up to a "
-            f"probability of {d:g}, when {self.adjacency.sentence}.",
+            f"This computation is ({_shown(epsilon)}, {d:g})-differentially private for each {self.unit}: whatever "
+            f"anybody learns from the output, the chance of it changes by at most a factor e^{_shown(epsilon)}, up to "
+            f"a probability of {d:g}, when {self.adjacency.sentence}.",
             f"The guarantee covers {seen}; nothing else of the computation may be shown.",
             f"It follows from: {names}.",
             "It rests on: " + "; ".join(str(a) for a in self.assumptions) + ".",
@@ -286,8 +286,8 @@ class Certificate:
         actual = fresh.epsilon(delta)
         if claimed < actual * (1 - 1e-6):
             raise MechanismMismatch(
-                f"the file claims ε = {claimed:.6g}, but its plan costs {actual:.6g} at δ = {delta:g}: it was edited, or "
-                "certified by a version with an error; do not rely on it"
+                f"the file claims ε = {claimed:.6g}, but its plan costs {actual:.6g} at δ = {delta:g}: it was edited, "
+                "or certified by a version with an error; do not rely on it"
             )
         return fresh
 
@@ -338,8 +338,8 @@ def _check_starts(plan: Plan) -> None:
     first = plan.parts[0]
     if isinstance(first, Mechanism) and getattr(first.view, "start", Start.PUBLIC) is Start.RELEASED:
         raise NotCovered(
-            "view.start: the chain starts at a released point whose release is not part of the plan; put the mechanism that "
-            "released it first, so that both are charged",
+            "view.start: the chain starts at a released point whose release is not part of the plan; put the "
+            "mechanism that released it first, so that both are charged",
             axis="view.start",
         )
 

@@ -174,6 +174,12 @@ def compose(curves: Sequence[Curve]) -> Curve:
 
     Gaussian ones compose exactly; with sampled ones they compose as privacy loss distributions; profiles
     are added through (ε, δ) points.
+
+    Args:
+        curves: at least one, all under one relation.
+
+    Returns:
+        The curve of running all of them, each chosen with knowledge of the earlier outputs.
     """
     mu = math.sqrt(math.fsum(c.mu**2 for c in curves if isinstance(c, Gaussian | Sampled)))
     sampled = [c for c in curves if isinstance(c, Sampled)]

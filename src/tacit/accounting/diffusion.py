@@ -1,16 +1,16 @@
 """The published diffusion bound of paper 000 (Corollary 4.5 with Lemma C.3), iterated directly.
 
-Its closed form, eq. (9), has index errors (errata E7), so the recursion is iterated. Per step with Lipschitz constant L and
-noise variance s² (= 2η·o in the paper), v the inverse log-Sobolev constant of the state and R the Rényi divergence per unit
-of α:
+Its closed form, eq. (9), has index errors (errata E7), so the recursion is iterated. Per step with Lipschitz constant
+L and noise variance s² (= 2η·o in the paper), v the inverse log-Sobolev constant of the state and R the Rényi
+divergence per unit of α:
 
     the batch holds the record:   R ← R + d²/(2s²)            (d = η S_g/b, i.e. ηS_g²/(4b²o))
     it does not:                  R ← R · L²v/(L²v + s²)
     always:                       v ← L²v + s²               (v = 0 at the start)
 
-It bounds the last iterate of *one* block whose step is L-Lipschitz; the prox is 1-Lipschitz and changes nothing (errata E8).
-For several blocks the paper adds such bounds up, which is false (errata E6): there it is a figure for comparison, never a
-certificate. Our last-iterate bound is never larger.
+It bounds the last iterate of *one* block whose step is L-Lipschitz; the prox is 1-Lipschitz and changes nothing
+(errata E8). For several blocks the paper adds such bounds up, which is false (errata E6): there it is a figure for
+comparison, never a certificate. Our last-iterate bound is never larger.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def published_diffusion_epochs(
 def published_diffusion_mixture(
     lipschitz: float, step_size: float, noise: ArrayLike, sensitivity: float, batch_size: float, alpha: float
 ) -> float:
-    """ε_K(α) of Theorem 4.6: (1/(α−1)) log Σ_{j₀} (b/n) e^{(α−1) ε_K(α, j₀)}, for a uniformly random, secret position."""
+    """ε_K(α) of Theorem 4.6: (1/(α−1)) log Σ_{j₀} (b/n) e^{(α−1) ε_K(α, j₀)}, for a random, secret position."""
     order = _validate.positive(alpha=alpha)
     if order <= 1:
         raise InvalidInput(f"alpha must exceed 1, got {alpha!r}")
@@ -141,8 +141,8 @@ def published_diffusion_mixture(
 class PublishedDiffusion(Accountant):
     """Corollary 4.5 of paper 000, for one block (module docstring).
 
-    Formal guarantee: the last iterate has Rényi divergence at most α·R for every α > 1, for the worst batch; converted to
-    (ε, δ) by minimising over α.
+    Formal guarantee: the last iterate has Rényi divergence at most α·R for every α > 1, for the worst batch;
+    converted to (ε, δ) by minimising over α.
 
     Assumptions: one block; the step's map is Lipschitz; the start is a point.
     """

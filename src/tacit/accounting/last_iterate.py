@@ -1,8 +1,8 @@
 """The last iterate of a noisy contraction (hidden state): the optimal bound, by a convex minorant.
 
-For x_k = φ_k(x_{k−1}) + N(0, s_k² I) against x′_k = φ′_k(x′_{k−1}) + N(0, s_k² I), started at the same point, with φ_k
-(or φ′_k) c_k-Lipschitz and sup‖φ_k − φ′_k‖ ≤ d_k, put C_k = Π_{i>k} c_i, W_k = Σ_{i≤k} C_i² s_i², S_k = Σ_{i≤k} C_i d_i. Then
-x_t is μ-GDP with
+For x_k = φ_k(x_{k−1}) + N(0, s_k² I) against x′_k = φ′_k(x′_{k−1}) + N(0, s_k² I), started at the same point, with
+φ_k (or φ′_k) c_k-Lipschitz and sup‖φ_k − φ′_k‖ ≤ d_k, put C_k = Π_{i>k} c_i, W_k = Σ_{i≤k} C_i² s_i², S_k = Σ_{i≤k}
+C_i d_i. Then x_t is μ-GDP with
 
     μ² = Σ (ΔS)²/ΔW over the edges of the greatest convex minorant of (0,0), (W_1,S_1), …, (W_t,S_t).
 
@@ -166,8 +166,8 @@ def last_iterate_shifts(
     a = np.zeros_like(d)
     begin = start
     for end, slope, level in zip(ends, slopes, scales, strict=True):
-        k = np.arange(begin, start + int(end) + 1)
-        a[k] = slope * np.exp(log_c[k] - level) * s[k] ** 2
+        span = slice(begin, start + int(end) + 1)
+        a[span] = slope * np.exp(log_c[span] - level) * s[span] ** 2
         begin = start + int(end) + 1
     z = np.zeros(len(d) + 1)
     z[start] = D if start and D is not None else 0.0

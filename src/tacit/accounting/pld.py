@@ -95,6 +95,9 @@ def _loss_edges(side: Side, rate: float, sigma: float, losses: Array) -> Array:
 
     "remove": P = (1−q)N(0) + qN(1), Q = N(0); "add": the same pair swapped, in −x, so that the loss grows;
     "replace": P as in "remove", Q = (1−q)N(0) + qN(−1).
+
+    Returns:
+        One x per loss.
     """
     if side == "add":
         return -_loss_edges("remove", rate, sigma, -losses)
@@ -137,6 +140,12 @@ def _optimistic_cells(side: Side, rate: float, sigma: float, grid: float) -> tup
     Cell k lies around the loss kh, its edges placed such that its own loss log(p/q) is kh up to rounding.
     P-mass above e^{kh} q is dropped, which only lowers divergences; a cell that falls short (of the small
     masses in the tails only the leading digits are known) counts as (k−1)h.
+
+    Returns:
+        The index of the first loss, and the masses.
+
+    Raises:
+        NotCovered: if the losses span too many cells.
     """
     span = sigma * 12.0 + 1.0
     p, q = _log_densities(side, rate, sigma, np.array([-span, span]))
@@ -197,7 +206,7 @@ def _lower_epsilon(adjacency: Adjacency, rounds: Rounds, mu: float, target: floa
         _optimistic(side, rounds, mu, grid, adjacency.sum_factor).get_epsilon_for_delta(target + FFT_FLOOR)
         for side in sides
     )
-    return max(0.0, *found)
+    return float(max(0.0, *found))
 
 
 # -- the interval -----------------------------------------------------------------------------------------
@@ -297,7 +306,29 @@ def epsilon(adjacency: Adjacency, rounds: Rounds, mu: float, target: float) -> f
     return high
 
 
+@functools.lru_cache(maxsize=16)
+def _tails(adjacency: Adjacency, rounds: Rounds, mu: float) -> tuple[tuple[float, Array, Array, Array], ...]:
+    """(mass at ∞, losses l ≥ 0, Σ_{≥l} p, Σ_{≥l} p e^{−l}) of each direction, on the first grid."""
+    total = _pessimistic(adjacency, rounds, mu, _grids(adjacency, rounds, mu)[0])
+    out = []
+    for pmf in {id(p): p for p in (total._pmf_remove, total._pmf_add)}.values():
+        dense = pmf.to_dense_pmf()
+        losses = (np.arange(dense.size) + dense._lower_loss) * dense._discretization
+        keep = losses >= 0
+        losses, probs = losses[keep], np.asarray(dense._probs)[keep]
+        above = np.append(np.cumsum(probs[::-1])[::-1], 0.0)
+        damped = np.append(np.cumsum((probs * np.exp(-losses))[::-1])[::-1], 0.0)
+        out.append((float(dense._infinity_mass), losses, above, damped))
+    return tuple(out)
+
+
 def delta(adjacency: Adjacency, rounds: Rounds, mu: float, at: float) -> float:
-    """The pessimistic δ at ε = ``at``, on the first grid."""
+    """The pessimistic δ at ε = ``at``, on the first grid: Σ_{l>ε} p(l)(1 − e^{ε−l}), from running sums."""
+    if 0 <= at < 700:
+        values = []
+        for infinite, losses, above, damped in _tails(adjacency, rounds, mu):
+            i = int(np.searchsorted(losses, at, side="right"))
+            values.append(infinite + max(0.0, above[i] - math.exp(at) * damped[i]))
+        return float(min(1.0, max(values) + FFT_FLOOR))
     value = float(_pessimistic(adjacency, rounds, mu, _grids(adjacency, rounds, mu)[0]).get_delta_for_epsilon(at))
     return min(1.0, value + FFT_FLOOR)

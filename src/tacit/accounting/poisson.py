@@ -39,6 +39,14 @@ def sampled_curve(adjacency: Adjacency, ratio: Schedule, rate: float) -> Curve:
     """The composition of one Poisson-sampled Gaussian per entry of ``ratio``.
 
     Many different ratios are rounded *up* to a few levels first: a larger ratio is a weaker promise.
+
+    Args:
+        adjacency: the relation.
+        ratio: Δ/σ of each release.
+        rate: q.
+
+    Returns:
+        Gaussian for q = 1, else a composition of privacy loss distributions.
     """
     if rate == 1:
         return Gaussian(ratio.sum_of_squares() ** 0.5)

@@ -71,8 +71,11 @@ def _largest(ell: Array, epsilon: float, m: float, mu: float) -> Array:
     """An upper bound on G(ℓ)/m, by golden section on z = Φ⁻¹(u) ∈ [−40, −μ/2], where Δ grows.
 
     The logarithm of the term is concave in u where it is finite, so the search keeps the maximiser (points where it
-    is −∞ lie left of it: Δ is largest at the right end). With the final bracket [a, b] the bound e^{−m·u(a)}(ℓ − e^{ε−mΔ(b)})
-    holds whatever was found in between.
+    is −∞ lie left of it: Δ is largest at the right end). With the final bracket [a, b] the bound e^{−m·u(a)}(ℓ −
+    e^{ε−mΔ(b)}) holds whatever was found in between.
+
+    Returns:
+        One bound per ℓ.
     """
     a, b = np.full_like(ell, -40.0), np.full_like(ell, -mu / 2)
 
@@ -158,8 +161,8 @@ def renyi_poisson_epsilon(
 ) -> float:
     """Papernot & Steinke (2022), Theorem 6, for a μ-GDP base.
 
-    For each order α the selection has Rényi divergence at most αμ²/2 + m·δ̂ + log(m)/(α−1), where the base is (ε̂, δ̂)-DP
-    at ε̂ = log(1 + 1/(α−1)).
+    For each order α the selection has Rényi divergence at most αμ²/2 + m·δ̂ + log(m)/(α−1), where the base is (ε̂,
+    δ̂)-DP at ε̂ = log(1 + 1/(α−1)).
 
     Args:
         mu: of one candidate.

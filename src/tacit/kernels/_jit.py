@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numba
 
@@ -15,7 +15,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 def jit(function: F) -> F:
     """Compile on first call; numba raises at decoration if it finds no writable cache folder."""
     try:
-        compiled: F = numba.njit(cache=True)(function)
+        return cast(F, numba.njit(cache=True)(function))
     except RuntimeError:
-        compiled = numba.njit(function)
-    return compiled
+        return cast(F, numba.njit(function))

@@ -16,7 +16,8 @@ Array = NDArray[np.float64]
 def clipped_total(contributions: Array, batch: NDArray[np.bool_], bound: float) -> Array:
     """Σ over the batch of contributions scaled down to ℓ2 norm ``bound``, for each replica.
 
-    A record whose contribution is not finite contributes nothing: it must not poison the sum, and the sum must not tell.
+    A record whose contribution is not finite contributes nothing: it must not poison the sum, and the sum must not
+    tell.
 
     Args:
         contributions: (replicas, records, size).

@@ -93,6 +93,9 @@ def _windows(s: Array, log_c: Array, k: int) -> tuple[Array, Array]:
 
     A window is the suffix of one epoch and the prefix of the next: both are accumulated without the
     cancellation that differences of a running sum would bring.
+
+    Returns:
+        (w, l), one window per step.
     """
     t = s.size
     w, l = np.empty(t), np.empty(t)
@@ -119,6 +122,9 @@ def cyclic_energies(d: Array, s: Array, log_c: Array, k: int) -> Array:
 
     The steps between two visits shift nothing, so they only add their noise to the visit before: each
     visit is one increment whose w is the window sum of C²s² up to the next visit.
+
+    Returns:
+        One energy per batch.
     """
     t = d.size
     out = np.empty(k)
@@ -146,6 +152,9 @@ def bounded_starts(d: Array, s: Array, log_c: Array, diameter: float) -> Array:
     Works in absolute coordinates, so steps far from the end may lose digits: the caller evaluates the best
     τ again with ``pool``, and any τ gives a valid bound. Right to left it keeps the lower hull of the points
     k > τ with the energy to its end; a binary search finds the tangent from the new start (W_τ, S_τ − C_τ D).
+
+    Returns:
+        One energy per τ (∞ at τ = 0).
     """
     t = d.size
     W, S = np.zeros(t + 1), np.zeros(t + 1)  # measured from the end, where digits matter

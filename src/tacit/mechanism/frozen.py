@@ -34,12 +34,12 @@ class _ByContent:
     _digest: bytes
 
     def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and self._digest == other._digest  # type: ignore[attr-defined]
+        return type(self) is type(other) and self._digest == other._digest
 
     def __hash__(self) -> int:
         return hash(self._digest)
 
-    def _seal(self, *parts: Array) -> None:
+    def _seal(self, *parts: NDArray[Any]) -> None:
         h = hashlib.blake2b(digest_size=16)
         for part in parts:
             part.setflags(write=False)

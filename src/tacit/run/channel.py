@@ -133,13 +133,13 @@ class Channel:
     def _correlated(self, noise: Factorised, z: Array) -> Array:
         """Row t of C⁻¹Z from the rows before it: x_t = (z_t − Σ_i C[t, t−i] x_{t−i}) / C[t, t]."""
         bands, t = noise.bands.values, self._step
-        column = lambda j: bands[0 if len(bands) == 1 else j]  # noqa: E731
+        toeplitz = len(bands) == 1
         row = z
         for i in range(1, min(noise.n_bands, t + 1)):
-            row = row - column(t - i)[i] * self._past[-i]
-        row = row / column(t)[0]
+            row = row - bands[0 if toeplitz else t - i, i] * self._past[-i]
+        row = row / bands[0 if toeplitz else t, 0]
         self._past = [*self._past, row][-max(noise.n_bands - 1, 1) :]
-        return row
+        return np.asarray(row)
 
     def checkpoint(self) -> Checkpoint:
         """Where the channel stands. Store it with mode 0600: it holds the noise key."""

@@ -1,8 +1,9 @@
 """Registered sums: the only code besides the channel that reads records.
 
-A sum owns its records and a public bound C, and returns Σ over a batch of contributions of norm at most C. Registering one
-subjects it to the record-and-replay test (tests/run/test_replay.py): on random neighbours it must never move by more than the
-relation allows, and must reach that somewhere. Trusted code = channel + registered sums; everything else is post-processing.
+A sum owns its records and a public bound C, and returns Σ over a batch of contributions of norm at most C.
+Registering one subjects it to the record-and-replay test (tests/run/test_replay.py): on random neighbours it must
+never move by more than the relation allows, and must reach that somewhere. Trusted code = channel + registered sums;
+everything else is post-processing.
 """
 
 from __future__ import annotations
@@ -136,8 +137,8 @@ class VectorSum(ClippedSum):
 class LeastSquaresGradient(ClippedSum):
     """The gradient of ½(xᵀθ − y)², clipped per record; rows of X are scaled down to norm R first.
 
-    Clipping a scalar-output gradient x·r only clips the residual r, which is the gradient of a Huber function of xᵀθ − y: convex
-    and R²-smooth, so that the hidden-state theorems apply after clipping, too.
+    Clipping a scalar-output gradient x·r only clips the residual r, which is the gradient of a Huber function of xᵀθ
+    − y: convex and R²-smooth, so that the hidden-state theorems apply after clipping, too.
 
     Args:
         X: (records, p).
@@ -159,7 +160,7 @@ class LeastSquaresGradient(ClippedSum):
         self.records, self.size = self._X.shape
 
     def contributions(self, state: Array, index: NDArray[np.intp]) -> Array:
-        """x (xᵀθ − y) of each record at each replica's θ."""
+        """Gradients x (xᵀθ − y) of each record at each replica's θ."""
         X = self._X[index]
         with np.errstate(over="ignore", invalid="ignore"):
             residual = state @ X.T - self._y[index]

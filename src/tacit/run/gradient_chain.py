@@ -2,8 +2,8 @@
 
     θ ← prox( θ − η_k ( (Σ_{i∈B} g_i(θ) + σ_k z)/b + λθ ) ),     b the public size of the batch.
 
-For convex β-smooth record losses the map is c-Lipschitz with c = max(|1−ηλ|, |1−η(β+λ)|); a prox of a convex penalty and a
-projection are 1-Lipschitz and belong to the next map. Neighbours shift it by ηΔ/b, and its noise has s = ησ/b.
+For convex β-smooth record losses the map is c-Lipschitz with c = max(|1−ηλ|, |1−η(β+λ)|); a prox of a convex penalty
+and a projection are 1-Lipschitz and belong to the next map. Neighbours shift it by ηΔ/b, and its noise has s = ησ/b.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Array = NDArray[np.float64]
 
 
 def contraction(step_size: ArrayLike, smoothness: float, l2: float) -> Array:
-    """c = max(|1−ηλ|, |1−η(β+λ)|): the Lipschitz constant of a gradient step on a λ-strongly convex, β+λ-smooth function."""
+    """The Lipschitz constant max(|1−ηλ|, |1−η(β+λ)|) of a step on a λ-strongly convex, (β+λ)-smooth function."""
     eta = np.asarray(step_size, float)
     return np.maximum(np.abs(1 - eta * l2), np.abs(1 - eta * (smoothness + l2)))
 
@@ -124,15 +124,23 @@ class GradientChain:
         if not isinstance(view, LastIterate) or mechanism.steps != len(eta):
             raise MechanismMismatch("the certificate describes another chain: certify chain.mechanism(...)")
         batches = mechanism.sampling.n_batches if isinstance(mechanism.sampling, Cyclic) else 1
-        if batches != self.n_batches or total.records != self.records or not isinstance(mechanism.sampling, FullBatch | Cyclic):
-            raise MechanismMismatch(f"certified for {batches} batches, but the chain has {self.n_batches} of {total.records} records")
+        if (
+            batches != self.n_batches
+            or total.records != self.records
+            or not isinstance(mechanism.sampling, FullBatch | Cyclic)
+        ):
+            raise MechanismMismatch(
+                f"certified for {batches} batches, but the chain has {self.n_batches} of {total.records} records"
+            )
         if view.diameter is not None:
             raise MechanismMismatch("certified for a bounded domain, but this chain does not promise a projection")
         if total.smoothness is None:
             raise MechanismMismatch(f"{type(total).__name__} states no smoothness: its step may expand")
         needed = contraction(eta, total.smoothness, self.l2)
         if (view.lipschitz.to_array() < needed * (1 - 1e-12)).any():
-            raise MechanismMismatch("the certified Lipschitz constants are smaller than this chain's: its step is less contractive")
+            raise MechanismMismatch(
+                "the certified Lipschitz constants are smaller than this chain's: its step is less contractive"
+            )
         sigma = np.array([noise_std(mechanism, total.bound, k) for k in range(len(eta))])
         if not np.allclose(view.noise_std.to_array(), eta * sigma / self._sizes(), rtol=1e-9, atol=0):
             raise MechanismMismatch("the certified noise of the state is not step size × noise of the sum / batch size")

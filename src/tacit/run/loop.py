@@ -53,9 +53,7 @@ class ChainStep(Protocol):
         """The next state; it may depend on nothing else."""
 
 
-def _open(
-    certificate: Certificate, budget: Ledger | None, note: str, seed: int | None
-) -> tuple[Certificate, Streams]:
+def _open(certificate: Certificate, budget: Ledger | None, note: str, seed: int | None) -> tuple[Certificate, Streams]:
     """Reserve before any record is read, then key the streams."""
     if budget is not None:
         budget.reserve(certificate, note)

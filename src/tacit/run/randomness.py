@@ -1,8 +1,8 @@
 """Where randomness comes from: AES in counter mode, keyed by the operating system, one stream per purpose and step.
 
-A stream is named, not shared: ``streams.at("noise", step=7)`` always yields the same numbers, and no other name yields
-them. So a resumed run repeats an interrupted step exactly, and never reuses its noise for another. Keys are secret: they
-are not pickled, not copied, and a forked child gets fresh ones.
+A stream is named, not shared: ``streams.at("noise", step=7)`` always yields the same numbers, and no other name
+yields them. So a resumed run repeats an interrupted step exactly, and never reuses its noise for another. Keys are
+secret: they are not pickled, not copied, and a forked child gets fresh ones.
 """
 
 from __future__ import annotations

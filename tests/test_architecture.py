@@ -1,0 +1,90 @@
+"""Which folder may import which: data flows one way."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parent.parent / "src" / "tacit"
+ORDER = (
+    "errors",
+    "_validate",
+    "kernels",
+    "problem",
+    "factorisation",
+    "mechanism",
+    "accounting",
+    "ledger",
+    "run",
+    "solvers",
+    "preprocessing",
+    "estimators",
+    "torch",
+    "audit",
+    "report",
+    "cli",
+)
+MODULES = sorted(SRC.rglob("*.py"))
+
+
+def room(path: Path) -> str:
+    first = path.relative_to(SRC).parts[0]
+    return first.removesuffix(".py")
+
+
+def imported_rooms(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            names = [node.module or ""]
+            if node.module == "tacit":
+                names = [f"tacit.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        found |= {name.split(".")[1] for name in names if name.startswith("tacit.")}
+    return found
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SRC)))
+def test_each_folder_imports_only_those_before_it(path: Path) -> None:
+    here = room(path)
+    if here == "__init__":
+        return
+    assert here in ORDER, f"{here} has no place in the order of rooms"
+    allowed = set(ORDER[: ORDER.index(here) + 1])
+    assert imported_rooms(path) <= allowed
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SRC)))
+def test_only_the_torch_folder_imports_torch(path: Path) -> None:
+    if room(path) == "torch":
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        assert not any(name == "torch" or name.startswith("torch.") for name in names)
+
+
+def test_the_rule_would_notice_a_reversed_arrow(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.py"
+    bad.write_text("from tacit.run import Channel\nimport tacit.audit.gdp\nfrom tacit import ledger\n")
+    assert imported_rooms(bad) == {"run", "audit", "ledger"}
+
+
+def test_importing_tacit_is_light() -> None:
+    code = (
+        "import sys, tacit; print([m for m in ('numpy', 'numba', 'matplotlib', 'dp_accounting') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SRC)))
+def test_modules_stay_small(path: Path) -> None:
+    assert path.read_text().count("\n") <= 450
