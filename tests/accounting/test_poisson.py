@@ -5,11 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import integrate, optimize
+from scipy import optimize
 from scipy.stats import norm
 
 import tacit.accounting
 from tacit.accounting import Sampled, certify, gdp_epsilon, poisson_epsilon
+from tacit.accounting.poisson import sampled_curve
 from tacit.errors import NotCovered
 from tacit.mechanism import Adjacency, FullBatch, Mechanism, Poisson, Schedule
 
@@ -77,21 +78,36 @@ def interval(adjacency, q, sigma, steps, delta):
     return Sampled(adjacency, rounds).epsilon_interval(delta)
 
 
+def closed_form_delta(adjacency, q, sigma, epsilon):
+    """One step: beyond the output where log P/Q = ε lies a tail, and its masses are normal distribution functions."""
+
+    def tail(x, mean):
+        return (1 - q) * norm.sf(x, 0, sigma) + q * norm.sf(x, mean, sigma)
+
+    def loss(x):  # log of the mixture over N(0)
+        return np.logaddexp(np.log1p(-q), np.log(q) + (x - 0.5) / sigma**2)
+
+    e, ends = math.exp(epsilon), (-40 * sigma**2 - 40, 40 * sigma**2 + 40)
+    if adjacency is Adjacency.REPLACE_ONE:
+        x = optimize.brentq(lambda x: loss(x) - loss(-x) - epsilon, *ends, xtol=1e-13)
+        return tail(x, 1) - e * tail(x, -1)
+    x = optimize.brentq(lambda x: loss(x) - epsilon, *ends, xtol=1e-13)
+    remove = tail(x, 1) - e * norm.sf(x, 0, sigma)
+    if -epsilon <= math.log1p(-q):  # without the record the loss never reaches ε
+        return remove
+    y = optimize.brentq(lambda x: -loss(x) - epsilon, *ends, xtol=1e-13)
+    return max(remove, norm.cdf(y, 0, sigma) - e * (1 - tail(y, 1)))
+
+
 @pytest.mark.parametrize("adjacency", ALL)
-@pytest.mark.parametrize(("q", "sigma", "delta"), [(0.1, 1.0, 1e-5), (0.5, 2.0, 1e-3), (0.01, 0.7, 1e-4)])
-def test_one_step_is_the_mixture_by_adaptive_quadrature(adjacency, q, sigma, delta):
+@pytest.mark.parametrize(
+    ("q", "sigma", "delta"), [(0.1, 1.0, 1e-5), (0.5, 2.0, 1e-3), (0.01, 0.7, 1e-4), (0.9, 3.0, 1e-6), (0.3, 5.0, 1e-2)]
+)
+def test_one_step_is_the_closed_form_of_the_mixture(adjacency, q, sigma, delta):
     epsilon = poisson_epsilon(sigma, q, 1, delta, adjacency=adjacency)
-
-    def divergence(e):
-        def one(P, Q):
-            f = lambda x: max(P(x) - math.exp(e) * Q(x), 0.0)  # noqa: E731
-            knots = np.linspace(-12 * sigma - 1, 12 * sigma + 1, 61)
-            return sum(integrate.quad(f, a, b, epsabs=1e-14)[0] for a, b in zip(knots[:-1], knots[1:], strict=True))
-
-        return max(one(P, Q) for P, Q in pair(adjacency, q, sigma))
-
-    assert divergence(epsilon) <= delta * (1 + 1e-6)
-    assert divergence(epsilon * (1 - 3e-3)) >= delta * (1 - 1e-6)
+    assert closed_form_delta(adjacency, q, sigma, epsilon) <= delta * (1 + 1e-9)
+    if epsilon > 0:
+        assert closed_form_delta(adjacency, q, sigma, epsilon * (1 - 3e-3)) >= delta
 
 
 @pytest.mark.parametrize("adjacency", ALL)
@@ -113,9 +129,9 @@ def test_interval_is_narrow_for_typical_training(adjacency, q, sigma, steps):
     assert high - low <= 2e-3 * high
 
 
-@pytest.mark.parametrize("sigma", [0.8, 1.0, 3.0])
+@pytest.mark.parametrize("sigma", [0.8, 3.0])
 def test_zero_out_equals_add_remove(sigma):
-    both = [poisson_epsilon(sigma, 0.05, 100, 1e-5, adjacency=a) for a in ("zero-out", "add-remove")]
+    both = [poisson_epsilon(sigma, 0.05, 20, 1e-5, adjacency=a) for a in ("zero-out", "add-remove")]
     assert both[0] == pytest.approx(both[1], rel=1e-9)
 
 
@@ -165,13 +181,15 @@ def test_several_releases_on_one_batch_are_one_with_the_joint_ratio(adjacency):
     assert several == pytest.approx(certify(Mechanism(ratio=0.6, **common)).epsilon(1e-5), rel=1e-9)
 
 
-def test_many_noise_levels_are_rounded_towards_privacy():
-    ratios = np.linspace(0.5, 1.0, 60)
-    m = Mechanism(adjacency="zero-out", ratio=Schedule(ratios), steps=60, sampling=Poisson(0.1))
-    found = certify(m).epsilon(1e-5)
-    assert found <= certify(Mechanism(adjacency="zero-out", ratio=1.0, steps=60, sampling=Poisson(0.1))).epsilon(1e-5)
-    rounds = tuple((float(r), 0.1, 1) for r in ratios)
-    assert found >= Sampled(Adjacency.ZERO_OUT, rounds).epsilon_interval(1e-5)[0]
+def test_many_noise_levels_are_rounded_up_to_a_few():
+    ratios = np.append(np.linspace(0.5, 1.0, 60), 0.0)
+    rounds = sampled_curve(Adjacency.ZERO_OUT, Schedule(ratios), 0.1).rounds
+    levels = np.repeat([r for r, _, _ in rounds], [n for _, _, n in rounds])
+    assert len(rounds) < 30
+    assert levels.size == 60  # a release that reads nothing is free
+    assert (levels >= ratios[:-1] * (1 - 1e-12)).all()
+    assert (levels <= ratios[:-1] * 1.04).all()
+    assert levels.max() == 1.0
 
 
 def test_plain_gaussians_compose_with_sampled_ones():
@@ -205,7 +223,7 @@ def test_noise_multiplier_is_relative_to_one_clip_under_every_relation():
 
 def test_rdp_accountant_still_forgets_the_count_of_exponential_mechanisms():
     # pinned so that an upgrade that mends it is noticed; nothing here relies on it
-    from dp_accounting import ExponentialMechanismDpEvent, SelfComposedDpEvent
+    from dp_accounting.dp_event import ExponentialMechanismDpEvent, SelfComposedDpEvent
     from dp_accounting.rdp import RdpAccountant
 
     def epsilon(event):

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -51,11 +52,16 @@ class Stub:
 def start(*arguments: object) -> subprocess.Popen[str]:
     """This file as a child process."""
     command = [sys.executable, "-W", "error", __file__, *map(str, arguments)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True)
 
 
 def finish(child: subprocess.Popen[str]) -> str:
-    out, _ = child.communicate(timeout=120)
+    try:
+        out, _ = child.communicate(timeout=120)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)  # its own children included
+        child.communicate()
+        raise
     assert child.returncode == 0
     return out
 
@@ -136,6 +142,6 @@ def fork_under_threads(path: str) -> None:
 
 if __name__ == "__main__":
     _, name, *arguments = sys.argv
-    {"reserve_many": reserve_many, "crash_nursery": crash_nursery, "fork_under_threads": fork_under_threads}[
-        name
-    ](*arguments)
+    {"reserve_many": reserve_many, "crash_nursery": crash_nursery, "fork_under_threads": fork_under_threads}[name](
+        *arguments
+    )

@@ -23,9 +23,13 @@ def unaccounted(path, side):
     return set(lines(side)) - {entry.note for entry in entries}, len(entries)
 
 
-def kill_once(nursery, path, side, order, delay):
+def kill_once(nursery, path, side, order, *, after, delay):
+    """Kill a child ``delay`` seconds after it has released ``after`` times (however busy the machine is)."""
+    before, deadline = len(lines(side)), time.monotonic() + 30
     print(path, side, order, file=nursery.stdin, flush=True)
     pid = int(nursery.stdout.readline())
+    while len(lines(side)) < before + after and time.monotonic() < deadline:
+        time.sleep(0.002)
     time.sleep(delay)
     os.kill(pid, signal.SIGKILL)
     assert nursery.stdout.readline().strip() == "killed"
@@ -38,8 +42,8 @@ def test_no_release_is_uncounted_after_kill(tmp_path):
         path = tmp_path / f"ledger{trial // TRIALS_PER_LEDGER}"
         side = path.with_suffix(".released")
         young = trial % TRIALS_PER_LEDGER == 0
-        delay = rng.uniform(0, 0.02 if young else 0.06) if trial else 0.0
-        kill_once(nursery, path, side, "reserve-first", delay)
+        after, delay = (0, rng.uniform(0, 0.02)) if young else (rng.randrange(5), rng.uniform(0, 0.01))
+        kill_once(nursery, path, side, "reserve-first", after=after, delay=delay if trial else 0.0)
         missing, count = unaccounted(path, side)
         assert not missing, f"trial {trial}"
         never_created += not path.exists()
@@ -55,7 +59,7 @@ def test_the_check_catches_a_release_before_its_reservation(tmp_path):
     rng, nursery = random.Random(2), start("crash_nursery")
     path, side = tmp_path / "ledger", tmp_path / "released"
     for _ in range(TRIALS):
-        kill_once(nursery, path, side, "release-first", rng.uniform(0, 0.06))
+        kill_once(nursery, path, side, "release-first", after=rng.randrange(5), delay=rng.uniform(0, 0.01))
         if unaccounted(path, side)[0]:
             break
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 import re
@@ -212,6 +213,14 @@ def test_25_edits_by_hand(whole, statements):
     path = whole.copy(anchored=False)
     edit(path, *statements)
     assert whole.is_refused(path)
+
+
+def test_a_row_edited_together_with_its_hash_is_refused(whole):
+    for row in whole.entries[:-1:5]:
+        path = whole.copy(anchored=False)
+        forged = dataclasses.replace(row, mu=row.mu / 2).sealed()
+        edit(path, f"UPDATE entries SET mu = {forged.mu!r}, hash = '{forged.hash}' WHERE id = {row.id}")
+        assert whole.is_refused(path)
 
 
 def test_a_consistent_cut_is_refused_by_either_anchor(whole, forget):

@@ -68,9 +68,7 @@ def test_a_refusal_says_what_is_asked_and_left_and_writes_nothing(path):
     with Ledger(path, 1.0, 1e-5) as ledger:
         ledger.reserve(Stub(0.2))
         before = ledger.entries()
-        with pytest.raises(
-            BudgetExhausted, match=r"asks for μ = 0\.2 and μ = 0\.178.* remains.*more noise"
-        ) as info:
+        with pytest.raises(BudgetExhausted, match=r"asks for μ = 0\.2 and μ = 0\.178.* remains.*more noise") as info:
             ledger.reserve(Stub(0.2))
         assert "\n" not in str(info.value)
         assert ledger.entries() == before
@@ -190,6 +188,19 @@ def test_the_kind_is_decided_by_who_commits_first(path):
 
     with pytest.raises(LedgerError, match="Gaussian only"):
         ledger.reserve(Stub(epsilon=slow))
+    assert ledger.verify() == 1
+
+
+def test_the_relation_is_decided_by_who_commits_first(path):
+    ledger = Ledger(path, 1.0, 1e-5)
+
+    def slow(delta):
+        if Ledger(path).verify() == 0:
+            Ledger(path).reserve(Stub(epsilon=0.1, unit="user"))
+        return 0.1
+
+    with pytest.raises(LedgerError, match="never compose"):
+        ledger.reserve(Stub(epsilon=slow, unit="record"))
     assert ledger.verify() == 1
 
 

@@ -215,7 +215,7 @@ def _per_step(name: str, value: ArrayLike, k: int, epochs: int) -> Array:
         raise InvalidInput(f"{name} must hold finite non-negative numbers")
     if out.size not in (1, k, k * epochs):
         raise InvalidInput(f"{name} has {out.size} values: give one, one per batch ({k}), or one per step")
-    return np.resize(out, k * epochs)
+    return np.tile(out, k * epochs // out.size)
 
 
 def _positions(n_batches: int, epochs: int, contraction: ArrayLike, ratio: ArrayLike, noise_std: ArrayLike) -> Array:

@@ -67,7 +67,7 @@ class GradientChain:
     def _sizes(self) -> Array:
         """The public batch size of every step."""
         sizes = batch_sizes(self.records, self.n_batches).astype(float)
-        return np.resize(sizes, len(self.step_size))
+        return np.tile(sizes, -(-len(self.step_size) // len(sizes)))[: len(self.step_size)]
 
     def mechanism(
         self,

@@ -1,0 +1,58 @@
+"""All benchmarks: one JSON line per cell, then one table per benchmark; ratios within one run.
+
+``make bench`` runs everything; ``python benchmarks/run.py accounting`` one of them. Lines are appended to
+``benchmarks/results/<name>.jsonl`` with the date and the machine's core count.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).parent
+ALL = ("accounting", "audits", "ledger", "figures")
+
+
+def record(name: str, cells: list[dict[str, object]]) -> None:
+    stamp = {"date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"), "cores": os.cpu_count()}
+    path = HERE / "results" / f"{name}.jsonl"
+    path.parent.mkdir(exist_ok=True)
+    with path.open("a") as out:
+        for cell in cells:
+            out.write(json.dumps({**stamp, **cell}) + "\n")
+
+
+def table(name: str, cells: list[dict[str, object]]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    columns = list(dict.fromkeys(key for cell in cells for key in cell))
+    view = Table(title=name)
+    for column in columns:
+        view.add_column(column)
+    for cell in cells:
+        view.add_row(*(_shown(cell.get(column, "")) for column in columns))
+    Console(width=120).print(view)
+
+
+def _shown(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def main(names: list[str]) -> int:
+    worst = 0
+    for name in names or list(ALL):
+        done = subprocess.run([sys.executable, HERE / f"{name}.py"], stdout=subprocess.PIPE, text=True, check=False)
+        cells = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        record(name, cells)
+        table(name, cells)
+        worst = max(worst, done.returncode)
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

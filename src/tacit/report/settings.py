@@ -1,0 +1,121 @@
+"""The public numbers of a training run that ``tacit plan`` compares theorems about.
+
+Units: σ is relative to the clip C on the *sum* over a batch (noise of standard deviation σC), the learning rate η multiplies
+the batch *mean*. In the space of the parameters a step that reads the record moves by at most ηΔ/b (Δ = 2C under replace-one,
+else C), its noise has standard deviation s = ησC/b, and the map contracts by c = max(|1−ηλ|, |1−η(β+λ)|). The last batch may
+be smaller: its sum is divided by its own public size, so its s is larger.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from tacit import _validate
+from tacit.errors import InvalidInput
+from tacit.mechanism import Adjacency
+
+__all__ = ["MAX_DIAMETER_WORK", "Settings"]
+
+MAX_DIAMETER_WORK = 4_000_000
+"""Batches × steps up to which the bounded domain is used: its bound is computed batch by batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The public numbers of a training run; the names are those of the options of ``tacit plan``.
+
+    Attributes:
+        n: the number of records (nominal under add/remove).
+        batch: the batch size b.
+        epochs: how often the data is read.
+        sigma: σ, the noise on a batch's sum relative to the clip.
+        delta: δ.
+        clip: C, the largest norm of one record's contribution.
+        lr: η, on the batch mean.
+        l2: λ of a ridge that is in the objective, in every coordinate.
+        smoothness: β of one record's loss, without the ridge.
+        adjacency: the neighbouring relation.
+        diameter: of a bounded domain that every step projects onto.
+        secret_partition: whether the partition into batches is random, secret and fresh.
+        target_epsilon: ε for which the necessary σ is wanted.
+    """
+
+    n: int
+    batch: int
+    epochs: int
+    sigma: float
+    delta: float | None
+    clip: float = 1.0
+    lr: float | None = None
+    l2: float = 0.0
+    smoothness: float | None = None
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
+    diameter: float | None = None
+    secret_partition: bool = False
+    target_epsilon: float | None = None
+
+    def __post_init__(self) -> None:
+        store = object.__setattr__
+        for name in ("n", "batch", "epochs"):
+            store(self, name, _validate.positive_int(**{name: getattr(self, name)}))
+        if self.batch > self.n:
+            raise InvalidInput(f"batch must not exceed n, got batch={self.batch} and n={self.n}: lower the batch")
+        for name in ("sigma", "clip"):
+            store(self, name, _validate.positive(**{name: getattr(self, name)}))
+        for name in ("lr", "smoothness", "diameter", "target_epsilon"):
+            if getattr(self, name) is not None:
+                store(self, name, _validate.positive(**{name: getattr(self, name)}))
+        store(self, "l2", _validate.nonnegative(l2=self.l2))
+        store(self, "adjacency", Adjacency.parse(self.adjacency))
+        if self.delta is None:
+            raise InvalidInput(
+                f"delta is missing: choose it before the data is read, e.g. 1/n² = {1 / self.n**2:.2g} for n = {self.n}"
+            )
+        store(self, "delta", _validate.delta(self.delta))
+
+    @property
+    def checked_delta(self) -> float:
+        """δ as a float: present, because the constructor refuses its absence."""
+        return _validate.delta(self.delta)
+
+    @property
+    def n_batches(self) -> int:
+        """k = ⌈n/b⌉."""
+        return -(-self.n // self.batch)
+
+    @property
+    def last_batch(self) -> int:
+        """The size of the last batch."""
+        return self.n - (self.n_batches - 1) * self.batch
+
+    @property
+    def steps(self) -> int:
+        """Batches read over all epochs."""
+        return self.n_batches * self.epochs
+
+    @property
+    def ratio(self) -> float:
+        """Δ/(σC): how far a record moves a sum, in units of its noise."""
+        return self.adjacency.sum_factor / self.sigma
+
+    @property
+    def contraction(self) -> float | None:
+        """c = max(|1−ηλ|, |1−η(β+λ)|), for any η; None if η or β is unknown."""
+        if self.lr is None or self.smoothness is None:
+            return None
+        return max(abs(1 - self.lr * self.l2), abs(1 - self.lr * (self.smoothness + self.l2)))
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Options without which no hidden chain can be described."""
+        return tuple(f"--{name}" for name in ("lr", "smoothness") if getattr(self, name) is None)
+
+    @property
+    def uses_diameter(self) -> bool:
+        """Whether the bounded domain enters (dropping it is always valid, only weaker)."""
+        return self.diameter is not None and self.n_batches * self.steps <= MAX_DIAMETER_WORK
+
+    def replace(self, **changes: object) -> Settings:
+        """The same settings with some values changed."""
+        return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
