@@ -57,7 +57,7 @@ def start(*arguments: object) -> subprocess.Popen[str]:
 
 def finish(child: subprocess.Popen[str]) -> str:
     try:
-        out, _ = child.communicate(timeout=120)
+        out, _ = child.communicate(timeout=300)
     except subprocess.TimeoutExpired:
         os.killpg(child.pid, signal.SIGKILL)  # its own children included
         child.communicate()

@@ -215,6 +215,14 @@ def test_25_edits_by_hand(whole, statements):
     assert whole.is_refused(path)
 
 
+def test_damage_that_would_strike_only_later_is_refused(whole):
+    path = whole.copy(anchored=False)
+    content = bytearray(path.read_bytes())
+    content[39] = 1  # the header now promises a free page, which the next entry would overwrite
+    path.write_bytes(content)
+    assert whole.is_refused(path)
+
+
 def test_a_row_edited_together_with_its_hash_is_refused(whole):
     for row in whole.entries[:-1:5]:
         path = whole.copy(anchored=False)

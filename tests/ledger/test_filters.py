@@ -15,7 +15,7 @@ from tacit.accounting import gdp_delta, gdp_epsilon, gdp_mu
 from tacit.errors import BudgetExhausted, InvalidInput, LedgerError
 from tacit.ledger import Ledger
 from tacit.ledger.certificate import read_claim
-from tacit.ledger.filters import BASIC, GAUSSIAN, Charge, Limits, Tally, admits, plan_charge, room
+from tacit.ledger.filters import BASIC, GAUSSIAN, Charge, Limits, Tally, admits, basic_charge, room
 
 shares = st.one_of(st.none(), st.sampled_from([0.0, 0.25, 1 / 3, 0.5, 0.9, 1.0]))
 sizes = st.one_of(st.sampled_from([0.0, 0.1, 0.25, 0.5, 1.0]), st.floats(0, 1.2))
@@ -109,21 +109,21 @@ def claim(**kwargs):
 
 def test_default_delta_is_half_then_all():
     limits = Limits.build(1.0, 1e-5, 1.0)
-    assert plan_charge(limits, Tally(), claim(epsilon=0.2), None) == Charge(BASIC, None, 0.2, 5e-6)
+    assert basic_charge(limits, Tally(), claim(epsilon=0.2), None) == Charge(BASIC, None, 0.2, 5e-6)
     needs_all = claim(epsilon=lambda delta: 0.9 if delta >= 1e-5 else 5.0)
-    assert plan_charge(limits, Tally(), needs_all, None) == Charge(BASIC, None, 0.9, 1e-5)
+    assert basic_charge(limits, Tally(), needs_all, None) == Charge(BASIC, None, 0.9, 1e-5)
     with pytest.raises(BudgetExhausted, match=r"\(5, 2e-06\)"):
-        plan_charge(limits, Tally(), needs_all, 2e-6)
+        basic_charge(limits, Tally(), needs_all, 2e-6)
 
 
 def test_spent_delta_leaves_room_for_pure_runs_only():
     limits = Limits.build(1.0, 1e-5, 1.0)
     tally = Tally().add(Charge(BASIC, epsilon=0.5, delta=1e-5))
     with pytest.raises(BudgetExhausted, match=r"pass delta=0\.0"):
-        plan_charge(limits, tally, claim(epsilon=0.1), None)
-    assert plan_charge(limits, tally, claim(epsilon=0.5), 0.0).epsilon == 0.5
+        basic_charge(limits, tally, claim(epsilon=0.1), None)
+    assert basic_charge(limits, tally, claim(epsilon=0.5), 0.0).epsilon == 0.5
     with pytest.raises(BudgetExhausted):
-        plan_charge(limits, tally, claim(epsilon=0.5), 1e-10)
+        basic_charge(limits, tally, claim(epsilon=0.5), 1e-10)
 
 
 @pytest.mark.parametrize("share", [5e-324, 1e-322, 1 - 2**-53])

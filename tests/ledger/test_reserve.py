@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from ledger_helpers import Relation, Stub
 
-from tacit.accounting import gdp_epsilon, gdp_mu
+from tacit.accounting import certify, gdp_epsilon, gdp_mu
 from tacit.errors import BudgetExhausted, InvalidInput, LedgerError
 from tacit.ledger import Ledger
-from tacit.mechanism import Adjacency
+from tacit.mechanism import Adjacency, Mechanism, Poisson
 
 
 @pytest.fixture
@@ -126,6 +126,19 @@ def test_the_projects_own_relations_are_understood(path):
     with Ledger(path, 1.0, 1e-5, adjacency=Adjacency.REPLACE_ONE) as ledger:
         ledger.reserve(Stub(0.1, adjacency=Adjacency.REPLACE_ONE))
     assert Ledger(path, adjacency="replace-one").adjacency == "REPLACE_ONE"
+
+
+def test_real_certificates_are_charged_as_they_promise(path):
+    gaussian = certify(Mechanism(adjacency="replace-one", ratio=0.05, steps=4))
+    sampled = certify(Mechanism(adjacency="replace-one", ratio=0.2, steps=4, sampling=Poisson(0.01)))
+    assert gaussian.mu == pytest.approx(0.1)
+    assert sampled.mu is None
+    with Ledger(path, 1.0, 1e-5, basic_share=0.5) as ledger:
+        ledger.reserve(gaussian)
+        ledger.reserve(sampled, delta=1e-6)
+        one, two = ledger.entries()
+    assert (one.kind, one.mu, one.adjacency, one.digest) == ("gaussian", gaussian.mu, "REPLACE_ONE", gaussian.digest)
+    assert (two.kind, two.epsilon, two.certificate) == ("basic", sampled.epsilon(1e-6), sampled.to_json())
 
 
 def test_opening_again_needs_only_the_path(path):

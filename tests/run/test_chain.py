@@ -106,3 +106,12 @@ def test_a_secret_partition_is_certified_no_worse_than_a_fixed_one():
     fixed = certify(c.mechanism(total, 3.0)).epsilon(1e-5)
     secret = certify(c.mechanism(total, 3.0, partition=Partition.SECRET)).epsilon(1e-5)
     assert secret < fixed
+
+
+def test_add_remove_is_refused_because_the_chain_divides_by_n():
+    total = least_squares()
+    with pytest.raises(InvalidInput, match="secret"):
+        chain().mechanism(total, 3.0, adjacency="add-remove")
+    m = dataclasses.replace(chain(k=1).mechanism(total, 3.0), adjacency="add-remove")
+    with pytest.raises(MechanismMismatch, match="divides by n"):
+        run_chain(chain(k=1), total, certify(m), np.zeros(2))

@@ -1,9 +1,11 @@
 """Poisson-sampled Gaussians as privacy loss distributions: an upper and a lower value of ε.
 
-The upper (pessimistic) value is dp_accounting's: its "connect the dots" discretisation of the dominating
-pair, composed by FFT. The lower (optimistic) value is ours, because dp_accounting's rounds every loss down,
-which over T rounds loses T·h/2: we bin the outputs of the pair into cells of the same loss grid. Binning is
+The upper (pessimistic) value is dp_accounting's: its "connect the dots" discretisation of the dominating pair, composed
+by FFT. The lower (optimistic) value is ours, because dp_accounting's rounds every loss down, which over T rounds loses
+about T·h/2: we bin the outputs of the pair into cells of the same loss grid (``loss_cells``). Binning is
 post-processing, so it can only lower every divergence, and by the second order in h only.
+
+Below δ = 1e-9 the FFT's rounding shows; there both values are composed with exponential tilting (``tilted``).
 
 Noise multipliers are relative to one record's clip C: under replace-one the sum moves by 2C = 2.
 """
@@ -15,12 +17,13 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr
 
+from tacit.accounting.loss_cells import REACH, Side, loss_range, optimistic_cells, pessimistic_cells
+from tacit.accounting.tilted import Losses, tilted_delta, tilted_epsilon
 from tacit.errors import InvalidInput, NotCovered
 from tacit.mechanism import Adjacency
 
@@ -28,14 +31,15 @@ __all__ = ["FFT_FLOOR", "delta", "epsilon", "epsilon_interval", "upper_only"]
 
 Array = NDArray[np.float64]
 Rounds = tuple[tuple[float, float, int], ...]
-Side = Literal["add", "remove", "replace"]
 
 DEFAULT_GRID = 1e-4
 """dp_accounting's own discretisation interval: used unless the losses are too small or too large for it."""
 FFT_FLOOR = 1e-12
-"""Rounding of the FFT, in δ: added against us. A δ near it cannot be certified by this method."""
+"""Rounding of a plain FFT, in δ: added against us."""
 GOOD_GAP, WORST_GAP = 2e-3, 5e-2
 """Relative width of the ε interval at which we stop refining, and above which we refuse."""
+SMALL_DELTA = 1e-9
+"""Below it, compose with tilting."""
 _MAX_POINTS = 30_000_000
 _upper_only: ContextVar[float | None] = ContextVar("upper_only", default=None)
 
@@ -90,108 +94,13 @@ def _pessimistic(adjacency: Adjacency, rounds: Rounds, mu: float, grid: float) -
 # -- the lower value ------------------------------------------------------------------------------------
 
 
-def _loss_edges(side: Side, rate: float, sigma: float, losses: Array) -> Array:
-    """Outputs x at which the privacy loss log dP/dQ equals ``losses`` (±∞ where it never does).
-
-    "remove": P = (1−q)N(0) + qN(1), Q = N(0); "add": the same pair swapped, in −x, so that the loss grows;
-    "replace": P as in "remove", Q = (1−q)N(0) + qN(−1).
-
-    Returns:
-        One x per loss.
-    """
-    if side == "add":
-        return -_loss_edges("remove", rate, sigma, -losses)
-    A = rate * math.exp(-0.5 / sigma**2)
-    with np.errstate(divide="ignore", over="ignore"):
-        if side == "remove":
-            odds = (np.expm1(losses) + rate) / A
-            return np.where(odds > 0, sigma**2 * np.log(np.maximum(odds, 1e-320)), -np.inf)
-        # A·y² + (1−q)(1−e^l)·y − e^l·A = 0 for y = e^{x/σ²}, solved without cancellation
-        b = (1 - rate) * -np.expm1(losses)
-        root = np.sqrt(b * b + 4 * A * A * np.exp(losses))
-        y = np.where(b > 0, 2 * A * np.exp(losses) / (b + root), (root - b) / (2 * A))
-        return np.asarray(sigma**2 * np.log(y))
-
-
-def _mass(x: Array, means: tuple[float, ...], weights: tuple[float, ...], sigma: float) -> Array:
-    """Mixture mass of the cells between consecutive edges, each from the tail that is smaller."""
-    total = np.zeros(len(x) - 1)
-    for mean, weight in zip(means, weights, strict=True):
-        z = (x - mean) / sigma
-        upper = z[:-1] > 0
-        cell = np.where(upper, ndtr(-z[:-1]) - ndtr(-z[1:]), ndtr(z[1:]) - ndtr(z[:-1]))
-        total += weight * cell
-    return total
-
-
-def _cells(side: Side, rate: float, sigma: float, edges: Array) -> tuple[Array, Array]:
-    """(P, Q) masses of the cells."""
-    mixture = ((0.0, 1.0), (1 - rate, rate))
-    if side == "remove":
-        return _mass(edges, *mixture, sigma), _mass(edges, (0.0,), (1.0,), sigma)
-    if side == "add":
-        return _mass(edges, (0.0,), (1.0,), sigma), _mass(edges, (0.0, -1.0), (1 - rate, rate), sigma)
-    return _mass(edges, *mixture, sigma), _mass(edges, (0.0, -1.0), (1 - rate, rate), sigma)
-
-
-def _optimistic_cells(side: Side, rate: float, sigma: float, grid: float) -> tuple[int, Array]:
-    """A sub-probability on grid losses whose divergences lie below those of the pair.
-
-    Cell k lies around the loss kh, its edges placed such that its own loss log(p/q) is kh up to rounding.
-    P-mass above e^{kh} q is dropped, which only lowers divergences; a cell that falls short (of the small
-    masses in the tails only the leading digits are known) counts as (k−1)h.
-
-    Returns:
-        The index of the first loss, and the masses.
-
-    Raises:
-        NotCovered: if the losses span too many cells.
-    """
-    span = sigma * 12.0 + 1.0
-    p, q = _log_densities(side, rate, sigma, np.array([-span, span]))
-    low, high = math.floor((p[0] - q[0]) / grid) - 1, math.ceil((p[1] - q[1]) / grid) + 1
-    if high - low > _MAX_POINTS:
-        raise NotCovered("the privacy loss spans too many grid cells to bound ε from below; add noise", axis="ratio")
-    k = np.arange(low, high + 1)
-    losses = (np.arange(low, high + 2) - 0.5) * grid
-    for sweep in range(6):
-        edges = np.clip(_loss_edges(side, rate, sigma, losses), -span, span)
-        P, Q = _cells(side, rate, sigma, edges)
-        full = (P > 1e-200) & (Q > 1e-200)
-        excess = np.where(full, np.log(np.where(full, P, 1.0) / np.where(full, Q, 1.0)) - k * grid, 0.0)
-        if sweep == 5:
-            break
-        excess = np.clip(excess, -grid / 4, grid / 4)
-        if sweep == 4:  # land a hair above: rounding must not push a cell of real mass below its loss
-            excess = excess - 1e-12
-        losses[1:-1] -= (excess[1:] + excess[:-1]) / 2
-    reached = k - (excess < 0)  # the largest grid loss that the cell's own loss reaches
-    log_q = np.log(np.where(full, Q, 1.0))
-    mass = np.where(full, np.minimum(P, np.exp(np.minimum(reached * grid + log_q, 0.0))), 0.0)
-    probs = np.where(excess >= 0, mass, 0.0)
-    probs[:-1] += np.where(excess < 0, mass, 0.0)[1:]
-    return low, probs
-
-
-def _log_densities(side: Side, rate: float, sigma: float, x: Array) -> tuple[Array, Array]:
-    """Log P and log Q up to a common constant."""
-    base = np.zeros_like(x)
-    with np.errstate(divide="ignore"):
-        up = np.logaddexp(np.log1p(-rate), np.log(rate) + (x - 0.5) / sigma**2)
-        down = np.logaddexp(np.log1p(-rate), np.log(rate) + (-x - 0.5) / sigma**2)
-    return {"remove": (up, base), "add": (base, down), "replace": (up, down)}[side]
-
-
 @functools.lru_cache(maxsize=64)
 def _optimistic(side: Side, rounds: Rounds, mu: float, grid: float, factor: float) -> Any:
     from dp_accounting.pld import pld_pmf
 
-    parts = [(factor / ratio, rate, count) for ratio, rate, count in rounds]
-    if mu > 0:
-        parts.append((factor / mu, 1.0, 1))
     total = None
-    for sigma, rate, count in parts:
-        low, probs = _optimistic_cells(side, rate, sigma, grid)
+    for sigma, rate, count in _releases(rounds, mu, factor):
+        low, probs = optimistic_cells(side, rate, sigma, grid, REACH)
         one = pld_pmf.DensePLDPmf(grid, low, probs, 0.0, False)
         composed = one.self_compose(count)
         # self_compose adds its truncation to the mass at infinity, which a lower bound must not have
@@ -201,12 +110,40 @@ def _optimistic(side: Side, rounds: Rounds, mu: float, grid: float, factor: floa
 
 
 def _lower_epsilon(adjacency: Adjacency, rounds: Rounds, mu: float, target: float, grid: float) -> float:
-    sides: tuple[Side, ...] = ("replace",) if adjacency is Adjacency.REPLACE_ONE else ("remove", "add")
     found = (
         _optimistic(side, rounds, mu, grid, adjacency.sum_factor).get_epsilon_for_delta(target + FFT_FLOOR)
-        for side in sides
+        for side in _sides(adjacency)
     )
     return float(max(0.0, *found))
+
+
+# -- far tails --------------------------------------------------------------------------------------------
+
+
+def _sides(adjacency: Adjacency) -> tuple[Side, ...]:
+    return ("replace",) if adjacency is Adjacency.REPLACE_ONE else ("remove", "add")
+
+
+def _releases(rounds: Rounds, mu: float, factor: float) -> list[tuple[float, float, int]]:
+    """(σ in units of one clip, rate, count) of everything composed, plain Gaussians included."""
+    parts = [(factor / ratio, rate, count) for ratio, rate, count in rounds]
+    return [*parts, (factor / mu, 1.0, 1)] if mu > 0 else parts
+
+
+@functools.lru_cache(maxsize=64)
+def _losses(side: Side, rounds: Rounds, mu: float, grid: float, factor: float, upper: bool) -> tuple[Losses, ...]:
+    cells = pessimistic_cells if upper else optimistic_cells
+    return tuple(
+        Losses(*cells(side, rate, sigma, grid), 0.0, count) for sigma, rate, count in _releases(rounds, mu, factor)
+    )
+
+
+def _tilted(adjacency: Adjacency, rounds: Rounds, mu: float, target: float, grid: float, *, upper: bool) -> float:
+    factor = adjacency.sum_factor
+    return max(
+        tilted_epsilon(_losses(side, rounds, mu, grid, factor, upper), grid, target, upper=upper)
+        for side in _sides(adjacency)
+    )
 
 
 # -- the interval -----------------------------------------------------------------------------------------
@@ -215,38 +152,35 @@ def _lower_epsilon(adjacency: Adjacency, rounds: Rounds, mu: float, target: floa
 @functools.lru_cache(maxsize=512)
 def _grids(adjacency: Adjacency, rounds: Rounds, mu: float) -> tuple[float, ...]:
     """Discretisation intervals to try, coarse to fine, fitting the range of one release's loss."""
-    spans = [12 * mu + mu * mu / 2] if mu > 0 else []
-    for ratio, rate, _ in rounds:
-        sigma = _multiplier(adjacency, ratio)
-        ends = np.array([-1.0, 1.0]) * (12 * sigma + 1)
-        p, q = _log_densities("replace" if adjacency is Adjacency.REPLACE_ONE else "remove", rate, sigma, ends)
-        spans.append(float(np.ptp(p - q)))
+    side = _sides(adjacency)[0]
+    spans = [loss_range(side, rate, sigma) for sigma, rate, _ in _releases(rounds, mu, adjacency.sum_factor)]
     coarse = min(DEFAULT_GRID, 10 ** math.floor(math.log10(min(spans) / 100)))
     floor = 10 ** math.ceil(math.log10(max(spans) / 5e5))
     first = max(coarse, floor)
     return tuple(g for g in (first, first / 10, first / 100) if g >= floor) or (floor,)
 
 
-def _check_floor(target: float) -> None:
-    if target <= 4 * FFT_FLOOR:
-        raise NotCovered(
-            f"delta={target:g} lies at the rounding of the FFT ({FFT_FLOOR:g}): Poisson-sampled releases "
-            "are certified for larger delta only; raise delta, or use full batches",
-            axis="delta",
-        )
+def _upper(adjacency: Adjacency, rounds: Rounds, mu: float, target: float, grid: float) -> float:
+    if target < SMALL_DELTA:
+        return _tilted(adjacency, rounds, mu, target, grid, upper=True)
+    return float(_pessimistic(adjacency, rounds, mu, grid).get_epsilon_for_delta(target - FFT_FLOOR))
+
+
+def _lower(adjacency: Adjacency, rounds: Rounds, mu: float, target: float, grid: float) -> float:
+    if target < SMALL_DELTA:
+        return _tilted(adjacency, rounds, mu, target, grid, upper=False)
+    return _lower_epsilon(adjacency, rounds, mu, target, grid)
 
 
 @functools.lru_cache(maxsize=512)
 def _refined(adjacency: Adjacency, rounds: Rounds, mu: float, target: float) -> tuple[float, float]:
     """(optimistic, pessimistic): the best pair found, refining the grid until it is narrow."""
-    _check_floor(target)
     low, high = 0.0, math.inf
     for grid in _grids(adjacency, rounds, mu):
         if high < math.inf and 4 * (high + 1) / grid > _MAX_POINTS:
             break  # the composed distribution would not fit in memory
-        upper = _pessimistic(adjacency, rounds, mu, grid).get_epsilon_for_delta(target - FFT_FLOOR)
-        high = min(high, float(upper))
-        low = max(low, _lower_epsilon(adjacency, rounds, mu, target, grid))
+        high = min(high, _upper(adjacency, rounds, mu, target, grid))
+        low = max(low, _lower(adjacency, rounds, mu, target, grid))
         if high - low <= GOOD_GAP * high:
             break
     return low, high
@@ -291,11 +225,9 @@ def epsilon(adjacency: Adjacency, rounds: Rounds, mu: float, target: float) -> f
     Raises:
         NotCovered: if the interval is too wide to be a fair statement.
     """
-    _check_floor(target)
     coarseness = _upper_only.get()
     if coarseness is not None:
-        grid = coarseness * _grids(adjacency, rounds, mu)[0]
-        return float(_pessimistic(adjacency, rounds, mu, grid).get_epsilon_for_delta(target - FFT_FLOOR))
+        return _upper(adjacency, rounds, mu, target, coarseness * _grids(adjacency, rounds, mu)[0])
     low, high = epsilon_interval(adjacency, rounds, mu, target)
     if high - low > max(WORST_GAP * high, 1e-3):
         raise NotCovered(
@@ -324,11 +256,16 @@ def _tails(adjacency: Adjacency, rounds: Rounds, mu: float) -> tuple[tuple[float
 
 def delta(adjacency: Adjacency, rounds: Rounds, mu: float, at: float) -> float:
     """The pessimistic δ at ε = ``at``, on the first grid: Σ_{l>ε} p(l)(1 − e^{ε−l}), from running sums."""
-    if 0 <= at < 700:
-        values = []
-        for infinite, losses, above, damped in _tails(adjacency, rounds, mu):
-            i = int(np.searchsorted(losses, at, side="right"))
-            values.append(infinite + max(0.0, above[i] - math.exp(at) * damped[i]))
-        return float(min(1.0, max(values) + FFT_FLOOR))
-    value = float(_pessimistic(adjacency, rounds, mu, _grids(adjacency, rounds, mu)[0]).get_delta_for_epsilon(at))
-    return min(1.0, value + FFT_FLOOR)
+    if not 0 <= at < 700:
+        total = _pessimistic(adjacency, rounds, mu, _grids(adjacency, rounds, mu)[0])
+        return min(1.0, float(total.get_delta_for_epsilon(at)) + FFT_FLOOR)
+    values = []
+    for infinite, losses, above, damped in _tails(adjacency, rounds, mu):
+        i = int(np.searchsorted(losses, at, side="right"))
+        values.append(infinite + max(0.0, above[i] - math.exp(at) * damped[i]))
+    value = float(min(1.0, max(values) + FFT_FLOOR))
+    if value >= SMALL_DELTA:
+        return value
+    grid, factor = _grids(adjacency, rounds, mu)[0], adjacency.sum_factor
+    far = max(tilted_delta(_losses(s, rounds, mu, grid, factor, True), grid, at) for s in _sides(adjacency))
+    return min(value, far)

@@ -38,7 +38,18 @@ from fractions import Fraction
 from tacit.errors import BudgetExhausted, InvalidInput, LedgerError
 from tacit.ledger.certificate import Claim
 
-__all__ = ["BASIC", "GAUSSIAN", "Charge", "Limits", "Room", "Tally", "admits", "plan_charge", "room"]
+__all__ = [
+    "BASIC",
+    "GAUSSIAN",
+    "Charge",
+    "Limits",
+    "Room",
+    "Tally",
+    "admits",
+    "basic_charge",
+    "gaussian_charge",
+    "room",
+]
 
 GAUSSIAN = "gaussian"
 BASIC = "basic"
@@ -188,30 +199,29 @@ def admits(limits: Limits, tally: Tally, charge: Charge) -> bool:
     return after.squares <= mu**2 * _SLACK and after.epsilon <= epsilon * _SLACK and after.delta <= delta * _SLACK
 
 
-def plan_charge(limits: Limits, tally: Tally, claim: Claim, delta: float | None) -> Charge:
-    """The charge for a certificate: μ if the ledger has a Gaussian part and μ is known, else (ε(δᵢ), δᵢ).
+def gaussian_charge(limits: Limits, tally: Tally, claim: Claim) -> Charge | None:
+    """The charge μ, if the certificate is μ-GDP and the ledger has a Gaussian part.
 
     Args:
         limits: the ledger's limits.
         tally: the sums so far.
         claim: the certificate's content.
-        delta: δᵢ of a basic charge; None for half of the remaining δ, or all if only that fits.
 
     Returns:
-        A charge that fits.
+        A charge that fits, or None: this certificate is for the basic part.
 
     Raises:
-        BudgetExhausted: if none fits.
-        LedgerError: if the ledger has no part for this kind of certificate.
+        BudgetExhausted: if μ does not fit.
+        LedgerError: if the certificate is not μ-GDP and there is no basic part.
     """
     mu_limit, epsilon_limit, _ = limits.parts(tally.first)
-    left = room(limits, tally)
     if claim.mu is not None and mu_limit > 0:
         charge = Charge(GAUSSIAN, mu=claim.mu)
         if math.isinf(claim.mu) or not admits(limits, tally, charge):
+            left = room(limits, tally).mu
             raise BudgetExhausted(
-                f"the reservation asks for {charge} and μ = {left.mu:.9g} of {mu_limit:.9g} remains (squares"
-                f" add up): ask for μ ≤ {left.mu:.9g} by more noise or fewer steps, or end the project here"
+                f"the reservation asks for {charge} and μ = {left:.9g} of {mu_limit:.9g} remains (squares add"
+                f" up): ask for μ ≤ {left:.9g} by more noise or fewer steps, or end the project here"
             )
         return charge
     if epsilon_limit == 0:
@@ -219,10 +229,24 @@ def plan_charge(limits: Limits, tally: Tally, claim: Claim, delta: float | None)
             "this ledger is Gaussian only and the certificate is not μ-GDP (mu is None): use another ledger,"
             " created with basic_share=… for runs of this kind"
         )
-    return _plan_basic(limits, tally, claim, delta)
+    return None
 
 
-def _plan_basic(limits: Limits, tally: Tally, claim: Claim, delta: float | None) -> Charge:
+def basic_charge(limits: Limits, tally: Tally, claim: Claim, delta: float | None) -> Charge:
+    """The charge (ε(δᵢ), δᵢ).
+
+    Args:
+        limits: the ledger's limits.
+        tally: the sums so far.
+        claim: the certificate's content; its ε(δ) is evaluated.
+        delta: δᵢ; None for half of the remaining δ, or all of it if only that fits.
+
+    Returns:
+        A charge that fits.
+
+    Raises:
+        BudgetExhausted: if none does.
+    """
     left = room(limits, tally)
     if delta is None and left.delta == 0:
         raise BudgetExhausted(
@@ -230,8 +254,9 @@ def _plan_basic(limits: Limits, tally: Tally, claim: Claim, delta: float | None)
             " ε-DP, or end the project here"
         )
     for candidate in (delta,) if delta is not None else (left.delta / 2, left.delta):
-        charge = Charge(BASIC, epsilon=claim.epsilon(candidate), delta=candidate)
-        if math.isfinite(charge.epsilon or 0.0) and admits(limits, tally, charge):
+        epsilon = claim.epsilon(candidate)
+        charge = Charge(BASIC, epsilon=epsilon, delta=candidate)
+        if math.isfinite(epsilon) and admits(limits, tally, charge):
             return charge
     raise BudgetExhausted(
         f"the reservation asks for {charge} and (ε, δ) = ({left.epsilon:.9g}, {left.delta:.9g}) remains in"

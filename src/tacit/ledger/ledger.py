@@ -17,7 +17,7 @@ from tacit.ledger import anchor as anchors
 from tacit.ledger import opening, store, summary
 from tacit.ledger.certificate import Certificate, Claim, encodable, read_claim
 from tacit.ledger.chain import DamageError, Entry, Tip
-from tacit.ledger.filters import Charge, admits, plan_charge
+from tacit.ledger.filters import Charge, admits, basic_charge, gaussian_charge
 
 __all__ = ["Ledger"]
 
@@ -100,18 +100,16 @@ class Ledger:
             BudgetExhausted: if the charge does not fit; nothing is written.
             LedgerError: if relation, unit or kind do not belong in this ledger, or the file is out of reach.
             LedgerCorrupt: if the file is damaged, edited or rolled back.
-        """  # noqa: DOC502  (raised by the functions below)
+        """
         claim, note = read_claim(certificate), encodable("note", note)
         delta = None if delta is None else _validate.probability(open_left=False, delta=delta) + 0.0
-        while True:
-            # ε(δ) may take long, so the charge is worked out without the lock. If others were faster and
-            # it no longer fits, it is worked out again; each such round is somebody's progress.
-            tip = self._refresh()
-            self._agree(tip, claim)
-            charge = plan_charge(tip.genesis.limits, tip.tally, claim, delta)
+        number = self._commit(claim, None, note)
+        while number is None:
+            # ε(δ) may take long, so a basic charge is worked out without the lock. If others were faster
+            # and it no longer fits, it is worked out again; each such round is somebody's progress.
+            charge = basic_charge(self._tip.genesis.limits, self._tip.tally, claim, delta)
             number = self._commit(claim, charge, note)
-            if number is not None:
-                return number
+        return number
 
     def spent(self) -> summary.Spent:
         """Return the guarantee of everything reserved so far, at the ledger's δ."""
@@ -135,7 +133,7 @@ class Ledger:
 
         Raises:
             LedgerCorrupt: if anything does not fit.
-        """  # noqa: DOC502  (raised by the session)
+        """
         return self._reload().count
 
     @property
@@ -225,15 +223,16 @@ class Ledger:
             self._tip = tip
         return tip
 
-    def _commit(self, claim: Claim, charge: Charge, note: str) -> int | None:
-        """Return the number of the new entry, or None if others were faster and it no longer fits."""
+    def _commit(self, claim: Claim, charge: Charge | None, note: str) -> int | None:
+        """Return the number of the new entry, or None if it needs a basic charge that (still) fits."""
         with self._session() as connection:
             witnesses = anchors.read_all(self._path, self._tip.genesis.ledger)
             with store.transaction(connection, write=True):
-                tip = store.catch_up(connection, self._tip)
+                self._tip = tip = store.catch_up(connection, self._tip)
                 _check(witnesses, connection, tip)
                 self._agree(tip, claim)
-                if not admits(tip.genesis.limits, tip.tally, charge):
+                charge = gaussian_charge(tip.genesis.limits, tip.tally, claim) or charge
+                if charge is None or not admits(tip.genesis.limits, tip.tally, charge):
                     return None
                 entry = _entry(tip, claim, charge, note)
                 tip = tip.extend(entry)
@@ -246,8 +245,7 @@ class Ledger:
         if len(witnesses) == 2 and all(witness.count >= tip.count for witness in witnesses.values()):
             return
         # Under the write lock, so that writers of anchors queue up; best effort, as the entry is durable.
-        with contextlib.suppress(sqlite3.Error, DamageError), store.transaction(connection, write=True):
-            tip = store.catch_up(connection, tip)
+        with contextlib.suppress(sqlite3.Error), store.transaction(connection, write=True):
             anchors.write_all(self._path, anchors.Anchor(tip.genesis.ledger, tip.count, tip.head))
 
     def _agree(self, tip: Tip, claim: Claim) -> None:

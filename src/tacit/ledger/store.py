@@ -97,7 +97,6 @@ def session(path: Path) -> Iterator[sqlite3.Connection]:
 
     Yields:
         The connection, in autocommit mode: open transactions with ``transaction``.
-
     """
     with _turn, _explained(path):
         connection = _connect(path, "rw")

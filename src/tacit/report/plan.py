@@ -74,11 +74,12 @@ class Row:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A method that the theorem does not cover, with the reason and a way out."""
+    """A method that the theorem does not cover: the reason, a way out, and the accountant's own (``formal``) wording."""
 
     title: str
     theorem: Theorem
     gap: Gap
+    formal: str = ""
 
     def to_dict(self) -> dict[str, str]:
         """Plain data."""
@@ -88,6 +89,7 @@ class Refusal:
             "axis": self.gap.axis,
             "reason": self.gap.reason,
             "remedy": self.gap.remedy,
+            "accountant_says": self.formal or self.gap.reason,
         }
 
 
@@ -166,8 +168,8 @@ def make_report(settings: Settings) -> PlanReport:
     for probe in PROBES:
         gaps = _THEOREMS[probe.theorem].gaps(probe.make(settings))
         if gaps:
-            gap = Gap(gaps[0].axis, gaps[0].reason, probe.remedy)
-            refusals.append(Refusal(probe.title, _THEOREMS[probe.theorem].theorem, gap))
+            gap = Gap(gaps[0].axis, probe.why, probe.remedy)
+            refusals.append(Refusal(probe.title, _THEOREMS[probe.theorem].theorem, gap, gaps[0].reason))
     return PlanReport(settings, _marked(rows), tuple(refusals))
 
 

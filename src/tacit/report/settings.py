@@ -1,9 +1,10 @@
 """The public numbers of a training run that ``tacit plan`` compares theorems about.
 
-Units: σ is relative to the clip C on the *sum* over a batch (noise of standard deviation σC), the learning rate η multiplies
-the batch *mean*. In the space of the parameters a step that reads the record moves by at most ηΔ/b (Δ = 2C under replace-one,
-else C), its noise has standard deviation s = ησC/b, and the map contracts by c = max(|1−ηλ|, |1−η(β+λ)|). The last batch may
-be smaller: its sum is divided by its own public size, so its s is larger.
+Units: σ is relative to the clip C on the *sum* over a batch (noise of standard deviation σC), the learning rate η
+multiplies the batch *mean*. In the space of the parameters a step that reads the record moves by at most ηΔ/b (Δ = 2C
+under replace-one, else C), its noise has standard deviation s = ησC/b, and the map contracts by
+c = max(|1−ηλ|, |1−η(β+λ)|). The last batch may be smaller: its sum is divided by its own public size, so its s is
+larger.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class Settings:
 
     @property
     def n_batches(self) -> int:
-        """k = ⌈n/b⌉."""
+        """The number of batches of an epoch, k = ⌈n/b⌉."""
         return -(-self.n // self.batch)
 
     @property
@@ -101,7 +102,7 @@ class Settings:
 
     @property
     def contraction(self) -> float | None:
-        """c = max(|1−ηλ|, |1−η(β+λ)|), for any η; None if η or β is unknown."""
+        """The Lipschitz constant of a step, c = max(|1−ηλ|, |1−η(β+λ)|), for any η; None if η or β is unknown."""
         if self.lr is None or self.smoothness is None:
             return None
         return max(abs(1 - self.lr * self.l2), abs(1 - self.lr * (self.smoothness + self.l2)))

@@ -89,11 +89,15 @@ class GradientChain:
             A mechanism with the last-iterate view.
 
         Raises:
-            InvalidInput: if the sum is not the gradient of a convex smooth function.
+            InvalidInput: if the sum is not the gradient of a convex smooth function, or the relation hides n.
         """
         if total.smoothness is None:
             raise InvalidInput(f"{type(total).__name__} states no smoothness: no hidden-state theorem covers it")
         relation = Adjacency.parse(adjacency)
+        if relation is Adjacency.ADD_REMOVE:
+            raise InvalidInput(
+                "under add/remove the number of records is secret, but this chain divides by it: use replace-one or zero-out"
+            )
         nm = _validate.positive(noise_multiplier=noise_multiplier)
         eta, sizes = self.step_size.to_array(), self._sizes()
         k = self.n_batches
@@ -121,6 +125,8 @@ class GradientChain:
             MechanismMismatch: naming what differs.
         """
         view, eta = mechanism.view, self.step_size.to_array()
+        if mechanism.adjacency is Adjacency.ADD_REMOVE:
+            raise MechanismMismatch("certified under add/remove, where n is secret, but this chain divides by n")
         if not isinstance(view, LastIterate) or mechanism.steps != len(eta):
             raise MechanismMismatch("the certificate describes another chain: certify chain.mechanism(...)")
         batches = mechanism.sampling.n_batches if isinstance(mechanism.sampling, Cyclic) else 1

@@ -1,0 +1,197 @@
+"""The report of ``tacit plan`` for people: two tables and the assumptions, at any width, coloured or plain."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from tacit.report.plan import PlanReport, Refusal, Row
+
+__all__ = ["print_plan", "rounded_up"]
+
+NARROW = 72
+"""Below this width tables become lists."""
+
+
+def rounded_up(value: float, digits: int = 4) -> str:
+    """A number with ``digits`` significant digits, rounded up, so that the printed promise still holds.
+
+    Args:
+        value: non-negative.
+        digits: significant digits.
+
+    Returns:
+        The text.
+
+    >>> rounded_up(1.19630768)
+    '1.197'
+    """
+    if not math.isfinite(value):
+        return "∞"
+    shown = float(f"{value:.{digits}g}")
+    if shown < value:
+        shown = float(f"{value + 10.0 ** (math.floor(math.log10(value)) - digits + 1):.{digits}g}")
+    return f"{shown:.{digits}g}"
+
+
+def print_plan(report: PlanReport, console: Console) -> None:
+    """Print the whole report.
+
+    Args:
+        report: what to print.
+        console: where to; its width decides between tables and lists.
+    """
+    console.print(_heading(report))
+    console.print()
+    if not report.rows:
+        console.print(Text("No theorem covers any of the methods.", style="bold red"))
+    elif console.width < NARROW:
+        _print_list(report, console)
+    else:
+        console.print(_covered_table(report))
+    console.print(Text(_footnote(report), style="dim"))
+    _print_assumptions(report.rows, console)
+    _print_theorems(report.rows, console)
+    _print_refusals(report.refusals, console)
+
+
+def _heading(report: PlanReport) -> Text:
+    s = report.settings
+    batches = f"{s.n_batches} batches" + (f" (the last of {s.last_batch})" if s.last_batch != s.batch else "")
+    text = Text()
+    text.append(f"n = {s.n}, b = {s.batch}: {batches}, {s.epochs} epochs, {s.steps} steps. ")
+    text.append(f"σ = {s.sigma:g}, δ = {s.checked_delta:g}, {s.adjacency.value}: {s.adjacency.sentence}.")
+    if s.contraction is not None:
+        text.append(f" Contraction of a step c = {s.contraction:.8g}.")
+    return text
+
+
+def _title(report: PlanReport) -> str:
+    return f"What each theorem certifies at δ = {report.settings.checked_delta:g}"
+
+
+def _target(report: PlanReport) -> str | None:
+    target = report.settings.target_epsilon
+    return None if target is None else f"σ for ε ≤ {target:g}"
+
+
+def _sigma(row: Row) -> str:
+    return "–" if row.sigma_for_target is None else rounded_up(row.sigma_for_target)
+
+
+def _style(row: Row) -> str:
+    return "dim" if row.method.comparison else ("bold green" if row.tightest else "")
+
+
+# -- what is covered --------------------------------------------------------------------------------------
+
+
+def _covered_table(report: PlanReport) -> Table:
+    table = Table(title=_title(report), box=box.SIMPLE_HEAD, title_style="bold", padding=(0, 1))
+    table.add_column("", no_wrap=True)
+    table.add_column("method / theorem", ratio=1, overflow="fold")
+    table.add_column("may be released", overflow="fold", max_width=16)
+    table.add_column("ε", justify="right", overflow="fold", max_width=12)
+    target = _target(report)
+    if target:
+        table.add_column(target, justify="right", overflow="fold", max_width=16)
+    for row in report.rows:
+        cells: list[str | Text] = [
+            f"{row.letter}{' ★' if row.tightest else ''}",
+            Text(row.method.title).append(f"\n{row.theorem.id}", style="dim"),
+            row.theorem.view,
+            rounded_up(row.epsilon),
+        ]
+        table.add_row(*cells, *([_sigma(row)] if target else []), style=_style(row))
+    return table
+
+
+def _print_list(report: PlanReport, console: Console) -> None:
+    console.print(Text(_title(report), style="bold"))
+    target = _target(report)
+    for row in report.rows:
+        star = " ★" if row.tightest else ""
+        console.print(Text(f"{row.letter}{star} {row.method.title}", style=_style(row)))
+        lines = [f"theorem: {row.theorem.id}", f"may be released: {row.theorem.view}", f"ε = {rounded_up(row.epsilon)}"]
+        if target:
+            lines.append(f"{target}: {_sigma(row)}")
+        console.print(Padding(Text("\n".join(lines)), (0, 0, 0, 3)))
+
+
+def _footnote(report: PlanReport) -> str:
+    words = [
+        "★ the tightest of its view. A promise about every iterate also holds for the final model. ε and σ are rounded "
+        "up; --json has every digit. Rows share σ, not accuracy: it is spread over n records by full batches, over b "
+        "by the others."
+    ]
+    if any(row.method.comparison for row in report.rows):
+        words.append("A published figure is shown for comparison; it holds for one block only.")
+    words += [f"Row {row.letter}: σ {row.target_note}." for row in report.rows if row.target_note]
+    return " ".join(words)
+
+
+# -- what it rests on -------------------------------------------------------------------------------------
+
+
+def _print_assumptions(rows: Iterable[Row], console: Console) -> None:
+    """Every assumption once, after the letters of the rows that rest on it."""
+    users: dict[str, list[str]] = {}
+    for row in rows:
+        for assumption in row.assumptions:
+            users.setdefault(str(assumption), []).append(row.letter)
+    if not users:
+        return
+    console.print()
+    console.print(Text("What the rows rest on", style="bold"))
+    _print_items([(" ".join(letters), text) for text, letters in users.items()], console)
+
+
+def _print_theorems(rows: Iterable[Row], console: Console) -> None:
+    theorems = {row.theorem.id: row.theorem for row in rows}
+    if not theorems:
+        return
+    console.print()
+    console.print(Text("Theorems", style="bold"))
+    _print_items([(t.id, f"{t.name}: {t.reference}") for t in theorems.values()], console)
+
+
+def _print_items(items: Sequence[tuple[str, str]], console: Console) -> None:
+    """Two columns where there is room, else one after the other."""
+    if console.width < NARROW:
+        for head, text in items:
+            console.print(Text(f"• {head}: ", style="cyan").append(text, style="default"))
+        return
+    grid = Table.grid(padding=(0, 2), pad_edge=True)
+    grid.add_column(style="cyan", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for head, text in items:
+        grid.add_row(Text(head), Text(text))
+    console.print(grid)
+
+
+# -- what is not covered ----------------------------------------------------------------------------------
+
+
+def _print_refusals(refusals: Iterable[Refusal], console: Console) -> None:
+    refused = list(refusals)
+    if not refused:
+        return
+    console.print()
+    if console.width < NARROW:
+        console.print(Text("Not covered", style="bold"))
+        entries = [(f"{i.title} ({i.theorem.id})", f"{i.gap.reason}; {i.gap.remedy}") for i in refused]
+        _print_items(entries, console)
+        return
+    table = Table(title="Not covered", box=box.SIMPLE_HEAD, title_style="bold", padding=(0, 1), leading=1)
+    for name, ratio in (("method / theorem", 5), ("why not", 6), ("way out", 5)):
+        table.add_column(name, ratio=ratio, overflow="fold")
+    for item in refused:
+        title = Text(item.title).append(f"\n{item.theorem.id}", style="dim")
+        table.add_row(title, Text(item.gap.reason), Text(item.gap.remedy))
+    console.print(table)

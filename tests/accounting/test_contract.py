@@ -1,0 +1,397 @@
+"""The contract that every accountant inherits: a new theorem added to ACCOUNTANTS is tested by being there."""
+
+import copy
+import json
+import math
+import pickle
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+from tacit.accounting import ACCOUNTANTS, Certificate, Gaussian, certify, survey
+from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
+from tacit.mechanism import (
+    Adjacency,
+    AllIterates,
+    BlockSweeps,
+    Cyclic,
+    CyclicPoisson,
+    Factorised,
+    FrozenArray,
+    FullBatch,
+    Groups,
+    Independent,
+    LastIterate,
+    Mechanism,
+    Memory,
+    NoiseShape,
+    Output,
+    Partition,
+    Plan,
+    Poisson,
+    Schedule,
+    Selection,
+    Separated,
+    Shuffled,
+    Start,
+    Trials,
+    WithoutReplacement,
+)
+
+DELTA = 1e-5
+
+
+def hidden(steps, **change):
+    c = Schedule.constant(0.9, steps)
+    return LastIterate(lipschitz=c, noise_std=Schedule.constant(1.0, steps), **change)
+
+
+def blocks(**change):
+    coupling = FrozenArray([[0.8, 0.1], [0.2, 0.7]])
+    return BlockSweeps(coupling=coupling, noise_std=FrozenArray([1.0, 1.0]), **change)
+
+
+def covered(accountant, ratio=0.5, steps=12):
+    """Mechanisms that the theorem covers, one per sampling or noise it names."""
+    common = {"ratio": ratio, "steps": steps}
+    toeplitz = Factorised.toeplitz([0.8, 0.6])
+    cases = {
+        "gaussian-composition": [
+            {"sampling": s} for s in (FullBatch(), Cyclic(3), Shuffled(3), WithoutReplacement(0.2), Separated(3, 4))
+        ],
+        "poisson-gaussian": [{"sampling": Poisson(0.2)}, {"sampling": Poisson(0.2), "releases": 2}],
+        "last-iterate": [{"view": hidden(steps), "sampling": s} for s in (FullBatch(), Cyclic(3))],
+        "last-iterate-averaged": [{"view": hidden(steps), "sampling": Cyclic(3, Partition.SECRET)}],
+        "block-shift": [{"view": blocks(), "releases": 2, "sampling": s} for s in (FullBatch(), Cyclic(3))],
+        "banded-cyclic-poisson": [
+            {"sampling": CyclicPoisson(3, 0.2, g), "noise": n}
+            for g, n in ((Groups.FIXED, toeplitz), (Groups.INDEPENDENT, toeplitz), (Groups.FIXED, Independent()))
+        ],
+        "factorised": [{"noise": toeplitz, "sampling": s} for s in (FullBatch(), Cyclic(3), Separated(3, 4))],
+        "published-diffusion": [{"view": hidden(steps), "sampling": s} for s in (FullBatch(), Cyclic(3))],
+    }[accountant.theorem.id]
+    found = [Mechanism(adjacency=a, **common, **case) for a in Adjacency for case in cases]
+    return [m for m in found if not accountant.gaps(m)]
+
+
+IDS = [a.theorem.id for a in ACCOUNTANTS]
+EACH = pytest.mark.parametrize("accountant", ACCOUNTANTS, ids=IDS)
+
+
+def epsilon(accountant, mechanism, delta=DELTA):
+    return accountant.apply(mechanism).epsilon(delta)
+
+
+@EACH
+def test_every_relation_it_names_is_covered_somehow(accountant):
+    assert {m.adjacency for m in covered(accountant)} <= set(accountant.covers["adjacency"])
+    assert {Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE} <= {m.adjacency for m in covered(accountant)}
+
+
+@EACH
+def test_epsilon_is_positive_and_falls_with_delta(accountant):
+    for m in covered(accountant):
+        values = [epsilon(accountant, m, d) for d in (1e-8, 1e-5, 1e-2)]
+        assert values[0] > values[1] > 0
+        assert values[1] > values[2] >= 0
+
+
+@EACH
+def test_more_noise_never_costs_more(accountant):
+    for strong, weak in zip(covered(accountant, 0.25), covered(accountant, 0.5), strict=True):
+        assert epsilon(accountant, strong) < epsilon(accountant, weak)
+
+
+@EACH
+def test_more_steps_never_cost_less(accountant):
+    for short, long in zip(covered(accountant, steps=12), covered(accountant, steps=24), strict=True):
+        assert epsilon(accountant, short) <= epsilon(accountant, long) * (1 + 1e-9)
+
+
+def epsilon_or_infinite(accountant, mechanism):
+    try:
+        return epsilon(accountant, mechanism)
+    except NotCovered:
+        return math.inf
+
+
+@EACH
+def test_without_noise_there_is_no_promise(accountant):
+    assert all(epsilon_or_infinite(accountant, m) > 1e5 for m in covered(accountant, ratio=1e4))
+
+
+@EACH
+def test_delta_of_epsilon_is_the_delta(accountant):
+    for m in covered(accountant):
+        curve = accountant.apply(m)
+        for delta in (1e-7, 1e-5, 1e-3):
+            assert curve.delta(curve.epsilon(delta)) <= delta * (1 + 1e-6)
+
+
+@EACH
+def test_running_a_plan_twice_doubles_it(accountant):
+    for m in covered(accountant, ratio=0.3):
+        name = accountant.theorem.id
+        once, twice = certify(m, theorem=name), certify(Plan.of(m, m), theorem=name)
+        if isinstance(accountant.apply(m), Gaussian):
+            assert twice.mu == pytest.approx(math.sqrt(2) * once.mu, rel=1e-12)
+        else:
+            assert once.epsilon(DELTA) < twice.epsilon(DELTA) <= 2 * once.epsilon(DELTA / 2) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("adjacency", Adjacency)
+def test_a_poisson_plan_twice_is_twice_the_steps(adjacency):
+    m = Mechanism(adjacency=adjacency, ratio=0.5, steps=12, sampling=Poisson(0.2))
+    twice = certify(Plan.of(m, m)).epsilon(DELTA)
+    assert twice == pytest.approx(certify(replace(m, ratio=0.5, steps=24)).epsilon(DELTA), rel=1e-6)
+
+
+@EACH
+def test_assumptions_and_theorem_are_stated(accountant):
+    for m in covered(accountant)[:3]:
+        assert accountant.assumptions(m)
+        assert all(a.text and str(a).endswith("]") for a in accountant.assumptions(m))
+    assert accountant.theorem.reference
+
+
+# -- refusals ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BrandNewSampling:
+    rate: float = 0.1
+
+
+@dataclass(frozen=True)
+class BrandNewNoise:
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class BrandNewView:
+    seen: str = "half of the iterates"
+
+
+OTHERS = {
+    "sampling": [
+        FullBatch(),
+        Poisson(0.2),
+        Cyclic(3),
+        Shuffled(3),
+        WithoutReplacement(0.2),
+        CyclicPoisson(3, 0.2),
+        Separated(3, 4),
+        BrandNewSampling(),
+    ],
+    "noise": [Independent(), Factorised.toeplitz([0.8, 0.6]), BrandNewNoise()],
+    "view": [AllIterates(), hidden(12), BrandNewView()],
+}
+
+
+@EACH
+@pytest.mark.parametrize("axis", list(OTHERS))
+def test_every_other_axis_value_is_refused(accountant, axis):
+    m = covered(accountant)[-1]
+    assert m.adjacency is Adjacency.REPLACE_ONE
+    for value in OTHERS[axis]:
+        if isinstance(value, accountant.covers[axis]):
+            continue
+        try:
+            changed = replace(m, **{axis: value})
+        except InvalidInput:
+            continue  # a description that does not fit together cannot even be written
+        with pytest.raises(NotCovered) as refusal:
+            accountant.apply(changed)
+        assert refusal.value.axis.split(".")[0] == axis
+        assert ";" in str(refusal.value)  # reason; remedy
+
+
+@pytest.mark.parametrize(
+    "new", [{"sampling": BrandNewSampling()}, {"noise": BrandNewNoise()}, {"view": BrandNewView()}]
+)
+def test_an_axis_value_that_nobody_knows_gets_no_certificate(new):
+    with pytest.raises(NotCovered) as refusal:
+        certify(Mechanism(adjacency="replace-one", ratio=0.5, steps=4, **new))
+    assert refusal.value.axis == next(iter(new))
+    assert pickle.loads(pickle.dumps(refusal.value)).axis == refusal.value.axis
+
+
+@pytest.mark.parametrize("sampling", [Cyclic(3), Shuffled(3), WithoutReplacement(0.2), Separated(3, 4)])
+def test_fixed_membership_is_refused_under_add_remove(sampling):
+    with pytest.raises(NotCovered) as refusal:
+        certify(Mechanism(adjacency="add-remove", ratio=0.5, steps=12, sampling=sampling))
+    assert refusal.value.axis == "sampling"
+
+
+@pytest.mark.parametrize("view", [hidden(12, start=Start.RELEASED), blocks(start=Start.RELEASED)])
+def test_a_start_that_nobody_paid_for_is_refused(view):
+    releases = 2 if isinstance(view, BlockSweeps) else 1
+    m = Mechanism(adjacency="replace-one", ratio=0.5, steps=12, view=view, releases=releases)
+    with pytest.raises(NotCovered) as refusal:
+        certify(m)
+    assert refusal.value.axis == "view.start"
+    first = Mechanism(adjacency="replace-one", ratio=0.4, steps=1)
+    assert certify(Plan.of(first, m)).mu > certify(first).mu
+
+
+def test_a_selection_cannot_start_at_a_point_nobody_paid_for():
+    m = Mechanism(adjacency="replace-one", ratio=0.1, steps=12, view=hidden(12, start=Start.RELEASED))
+    with pytest.raises(NotCovered, match="released"):
+        certify(Selection(base=(m,), trials=Trials(5)))
+
+
+@pytest.mark.parametrize("change", [{"adjacency": "zero-out"}, {"unit": "person"}])
+def test_guarantees_under_different_relations_or_units_never_mix(change):
+    m = Mechanism(adjacency="replace-one", ratio=0.5, steps=4)
+    other = replace(m, **change)
+    with pytest.raises(InvalidInput, match="never compose"):
+        Plan.of(m, other)
+    with pytest.raises(InvalidInput):
+        certify(m) + certify(other)
+    with pytest.raises(InvalidInput):
+        Selection(base=(m, other), trials=Trials(5))
+
+
+def test_hidden_views_refuse_what_the_chain_theorems_do_not_know():
+    for change in ({"output": Output.AVERAGE}, {"memory": Memory.MOMENTUM}, {"noise_shape": NoiseShape.COORDINATE}):
+        m = Mechanism(adjacency="replace-one", ratio=0.5, steps=12, view=hidden(12, **change))
+        said = {theorem.id: bound for theorem, bound in survey(m)}
+        assert list(said) == IDS
+        for name in ("last-iterate", "last-iterate-averaged", "published-diffusion"):
+            assert isinstance(said[name], NotCovered)
+        assert certify(m).mu == pytest.approx(0.5 * math.sqrt(12))
+
+
+# -- reductions ----------------------------------------------------------------------------------------------
+
+
+def mu_of(**fields):
+    return certify(Mechanism(adjacency="replace-one", ratio=0.5, steps=12, **fields)).mu
+
+
+def test_reductions_to_the_plain_gaussian():
+    plain = mu_of()
+    assert plain == pytest.approx(0.5 * math.sqrt(12))
+    for fields in (
+        {"sampling": Poisson(1.0)},
+        {"sampling": Cyclic(1)},
+        {"sampling": Shuffled(1)},
+        {"sampling": Separated(1, 12)},
+        {"noise": Factorised.toeplitz([1.0])},
+        {"noise": Factorised.dense(np.eye(12))},
+        {"sampling": CyclicPoisson(1, 1.0)},
+    ):
+        assert mu_of(**fields) == pytest.approx(plain, rel=1e-12), fields
+
+
+def test_one_visit_per_epoch():
+    assert mu_of(sampling=Cyclic(3)) == pytest.approx(0.5 * math.sqrt(4))
+    assert mu_of(sampling=CyclicPoisson(3, 1.0)) == pytest.approx(0.5 * math.sqrt(4))
+    assert mu_of(sampling=Cyclic(12)) == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("sampling", [FullBatch(), Cyclic(3)])
+def test_one_block_is_the_last_iterate(sampling):
+    one = BlockSweeps(coupling=FrozenArray([[0.9]]), noise_std=FrozenArray([1.0]))
+    assert mu_of(view=one, sampling=sampling) == pytest.approx(mu_of(view=hidden(12), sampling=sampling), rel=1e-7)
+
+
+def test_without_contraction_the_last_iterate_costs_as_much_as_all_of_them():
+    flat = LastIterate(lipschitz=Schedule.constant(1.0, 12), noise_std=Schedule.constant(1.0, 12))
+    assert mu_of(view=flat) == pytest.approx(mu_of())
+
+
+def test_uncoupled_blocks_are_independent_chains():
+    two = BlockSweeps(coupling=FrozenArray(np.diag([0.9, 0.9])), noise_std=FrozenArray([1.0, 1.0]))
+    assert mu_of(view=two, releases=2) == pytest.approx(math.sqrt(2) * mu_of(view=hidden(12)), rel=1e-6)
+
+
+# -- certificates --------------------------------------------------------------------------------------------
+
+
+def all_covered():
+    for accountant in ACCOUNTANTS:
+        for m in covered(accountant)[:2]:
+            yield pytest.param(Plan.of(m), id=f"{accountant.theorem.id}-{m.adjacency.value}")
+    base = Mechanism(adjacency="replace-one", ratio=0.3, steps=1)
+    yield pytest.param(Plan.of(Selection(base=(base,), trials=Trials(10)), base), id="selection")
+
+
+@pytest.mark.parametrize("plan", list(all_covered()))
+def test_certificates_round_trip(plan):
+    certificate = certify(plan, delta=DELTA).marked("not private: seeded")
+    for again in (
+        Certificate.from_json(certificate.to_json()),
+        pickle.loads(pickle.dumps(certificate)),
+        copy.copy(certificate),
+        copy.deepcopy(certificate),
+    ):
+        assert again == certificate
+        assert hash(again) == hash(certificate)
+        assert again.marks == ("not private: seeded",)
+        assert again.epsilon(DELTA) == certificate.epsilon(DELTA)
+        assert again.digest == certificate.digest
+
+
+@pytest.fixture
+def certificate():
+    return certify(Mechanism(adjacency="replace-one", ratio=0.5, steps=4), delta=DELTA)
+
+
+def test_certificates_cannot_be_made_or_changed_by_hand(certificate):
+    with pytest.raises(TypeError):
+        Certificate(certificate.plan, [], (), DELTA)
+    for name in ("_plan", "_marks", "epsilon", "anything"):
+        with pytest.raises(AttributeError):
+            setattr(certificate, name, None)
+    with pytest.raises(AttributeError):
+        del certificate._plan
+
+
+@pytest.mark.parametrize("claim", [0.0, 0.5, -1.0])
+def test_a_smaller_claim_in_the_file_is_noticed(certificate, claim):
+    data = json.loads(certificate.to_json())
+    data["claim"]["epsilon"] = claim
+    with pytest.raises(MechanismMismatch):
+        Certificate.from_json(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda d: d["claim"].update(epsilon="NaN"),
+        lambda d: d["claim"].update(delta=0.0),
+        lambda d: d["claim"].update(delta=2.0),
+        lambda d: d.update(plan={}),
+        lambda d: d.update(plan=None),
+        lambda d: d.update(plan={"type": "os.system"}),
+        lambda d: d["plan"]["parts"][0].update(steps=-1),
+        lambda d: d["plan"]["parts"][0].update(ratio=None),
+        lambda d: d["plan"]["parts"][0].update(sampling="everything"),
+        lambda d: d["plan"]["parts"][0].update(surprise=1),
+        lambda d: d.update(format=99),
+        lambda d: d.pop("marks"),
+        lambda d: d.pop("claim"),
+        lambda d: d.update(marks=3),
+    ],
+)
+def test_other_garbage_in_the_file_is_refused(certificate, edit):
+    data = json.loads(certificate.to_json())
+    edit(data)
+    with pytest.raises((InvalidInput, NotCovered)):
+        Certificate.from_json(json.dumps(data))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "{", "3", '"x"', "[" * 100_000])
+def test_text_that_is_no_certificate_is_refused(text):
+    with pytest.raises(InvalidInput):
+        Certificate.from_json(text)
+
+
+def test_a_cheaper_plan_in_the_file_gives_the_cheaper_certificate_only_with_its_own_claim(certificate):
+    data = json.loads(certificate.to_json())
+    dearer = json.loads(certify(Mechanism(adjacency="replace-one", ratio=1.0, steps=4), delta=DELTA).to_json())
+    data["plan"] = dearer["plan"]
+    with pytest.raises(MechanismMismatch):
+        Certificate.from_json(json.dumps(data))

@@ -1,0 +1,74 @@
+"""What the documentation shows is what the code prints."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tacit
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "README.md"
+MODULES = sorted(m.name for m in pkgutil.walk_packages(tacit.__path__, "tacit.") if ".torch" not in m.name)
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path, monkeypatch):
+    monkeypatch.setenv("TACIT_STATE_DIR", str(tmp_path))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings(name: str) -> None:
+    assert doctest.testmod(importlib.import_module(name)).failed == 0
+
+
+def test_some_docstrings_have_examples() -> None:
+    found = sum(doctest.testmod(importlib.import_module(name)).attempted for name in MODULES)
+    assert found >= 10
+
+
+def test_examples_in_the_readme() -> None:
+    result = doctest.testfile(str(README), module_relative=False)
+    assert result.attempted >= 10
+    assert result.failed == 0
+
+
+def test_the_plan_in_the_readme_is_what_the_command_prints() -> None:
+    command, shown = re.search(
+        r"```console\n\$ (tacit plan .*?)\n```\n+```text\n(.*?)```", README.read_text(), re.S
+    ).groups()
+    arguments = command.replace("\\\n", " ").split()[1:]
+    done = subprocess.run(
+        [sys.executable, "-m", "tacit.cli", *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "COLUMNS": "100", "NO_COLOR": "1"},
+    )
+    printed = [line.rstrip() for line in done.stdout.splitlines()]
+    wanted = [line.rstrip() for line in shown.splitlines() if line.strip()]
+    missing = [line for line in wanted if line not in printed]
+    assert not missing
+
+
+def links(text: str) -> list[str]:
+    return [link for link in re.findall(r"\]\(([^)#]+)\)", text) if not link.startswith("http")]
+
+
+@pytest.mark.parametrize("page", [README, *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"])
+def test_links_lead_somewhere(page: Path) -> None:
+    broken = [link for link in links(page.read_text()) if not (page.parent / link).exists()]
+    assert not broken
+
+
+def test_errata_name_existing_tests() -> None:
+    for name in set(re.findall(r"`((?:tests/)?[\w/]*test_\w+\.py)`", (ROOT / "docs" / "errata.md").read_text())):
+        assert list(ROOT.glob(f"tests/**/{Path(name).name}")), name
