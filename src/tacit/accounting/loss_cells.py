@@ -27,8 +27,8 @@ Array = NDArray[np.float64]
 Side = Literal["add", "remove", "replace"]
 
 MAX_CELLS = 30_000_000
-REACH, FAR_REACH = 12.0, 39.0
-"""Standard deviations of output that are kept: the rest has 1e-33, or nothing that a double could hold."""
+REACH = 12.0
+"""Standard deviations of output that are kept by default: the rest has 1e-33."""
 
 
 def _log_densities(side: Side, rate: float, sigma: float, x: Array) -> tuple[Array, Array]:
@@ -57,16 +57,18 @@ def loss_range(side: Side, rate: float, sigma: float) -> float:
     return float(np.ptp(p - q))
 
 
-def pessimistic_cells(side: Side, rate: float, sigma: float, grid: float) -> tuple[int, Array]:
+def pessimistic_cells(
+    side: Side, rate: float, sigma: float, grid: float, reach: float = REACH
+) -> tuple[int, Array, float]:
     """A probability on grid losses whose divergences lie above those of the pair ("connect the dots").
 
     The masses (p, q) of the outputs with losses in [kh, (k+1)h] are split into atoms at both ends that keep p and q: a
     mean-preserving spread, of which the original is a post-processing.
 
     Returns:
-        The index of the first loss, and the masses.
+        The index of the first loss, the masses, and the mass above the reach, which counts as an infinite loss.
     """
-    span, low, high = _extent(side, rate, sigma, grid, FAR_REACH)
+    span, low, high = _extent(side, rate, sigma, grid, reach)
     k = np.arange(low, high)
     edges = np.clip(_loss_edges(side, rate, sigma, np.arange(low, high + 1, dtype=np.float64) * grid), -span, span)
     P, Q = _cells(side, rate, sigma, edges)
@@ -76,7 +78,10 @@ def pessimistic_cells(side: Side, rate: float, sigma: float, grid: float) -> tup
     probs = np.zeros(len(k) + 1)
     probs[:-1] = P - above
     probs[1:] += above
-    return low, probs
+    left, _ = _cells(side, rate, sigma, np.array([-np.inf, -span]))
+    right, _ = _cells(side, rate, sigma, np.array([span, np.inf]))
+    probs[0] += left[0]  # outputs below the reach: rounded up to the smallest loss kept
+    return low, probs, float(right[0])
 
 
 def _loss_edges(side: Side, rate: float, sigma: float, losses: Array) -> Array:
@@ -120,7 +125,9 @@ def _cells(side: Side, rate: float, sigma: float, edges: Array) -> tuple[Array, 
     return _mass(edges, *mixture, sigma), _mass(edges, (0.0, -1.0), (1 - rate, rate), sigma)
 
 
-def optimistic_cells(side: Side, rate: float, sigma: float, grid: float, reach: float = FAR_REACH) -> tuple[int, Array]:
+def optimistic_cells(
+    side: Side, rate: float, sigma: float, grid: float, reach: float = REACH
+) -> tuple[int, Array, float]:
     """A sub-probability on grid losses whose divergences lie below those of the pair.
 
     Cell k lies around the loss kh, its edges placed such that its own loss log(p/q) is kh up to rounding.
@@ -128,20 +135,20 @@ def optimistic_cells(side: Side, rate: float, sigma: float, grid: float, reach: 
     masses in the tails only the leading digits are known) counts as (k−1)h.
 
     Returns:
-        The index of the first loss, and the masses.
+        The index of the first loss, the masses, and zero for an infinite loss.
     """
     span, low, high = _extent(side, rate, sigma, grid, reach)
     k = np.arange(low, high + 1)
     losses = (np.arange(low, high + 2, dtype=np.float64) - 0.5) * grid
-    for sweep in range(6):
+    for sweep in range(5):
         edges = np.clip(_loss_edges(side, rate, sigma, losses), -span, span)
         P, Q = _cells(side, rate, sigma, edges)
         full = (P > 1e-200) & (Q > 1e-200)
         excess = np.where(full, np.log(np.where(full, P, 1.0) / np.where(full, Q, 1.0)) - k * grid, 0.0)
-        if sweep == 5:
+        if sweep == 4:
             break
         excess = np.clip(excess, -grid / 4, grid / 4)
-        if sweep == 4:  # land a hair above: rounding must not push a cell of real mass below its loss
+        if sweep == 3:  # land a hair above: rounding must not push a cell of real mass below its loss
             excess = excess - 1e-12
         losses[1:-1] -= (excess[1:] + excess[:-1]) / 2
     reached = k - (excess < 0)  # the largest grid loss that the cell's own loss reaches
@@ -149,4 +156,4 @@ def optimistic_cells(side: Side, rate: float, sigma: float, grid: float, reach: 
     mass = np.where(full, np.minimum(P, np.exp(np.minimum(reached * grid + log_q, 0.0))), 0.0)
     probs = np.where(excess >= 0, mass, 0.0)
     probs[:-1] += np.where(excess < 0, mass, 0.0)[1:]
-    return low, probs
+    return low, probs, 0.0

@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
-from tacit.accounting.loss_cells import REACH, Side, loss_range, optimistic_cells, pessimistic_cells
+from tacit.accounting.loss_cells import Side, loss_range, optimistic_cells, pessimistic_cells
 from tacit.accounting.tilted import Losses, tilted_delta, tilted_epsilon
 from tacit.errors import InvalidInput, NotCovered
 from tacit.mechanism import Adjacency
@@ -100,7 +101,7 @@ def _optimistic(side: Side, rounds: Rounds, mu: float, grid: float, factor: floa
 
     total = None
     for sigma, rate, count in _releases(rounds, mu, factor):
-        low, probs = optimistic_cells(side, rate, sigma, grid, REACH)
+        low, probs, _ = optimistic_cells(side, rate, sigma, grid)
         one = pld_pmf.DensePLDPmf(grid, low, probs, 0.0, False)
         composed = one.self_compose(count)
         # self_compose adds its truncation to the mass at infinity, which a lower bound must not have
@@ -131,17 +132,20 @@ def _releases(rounds: Rounds, mu: float, factor: float) -> list[tuple[float, flo
 
 
 @functools.lru_cache(maxsize=64)
-def _losses(side: Side, rounds: Rounds, mu: float, grid: float, factor: float, upper: bool) -> tuple[Losses, ...]:
+def _losses(
+    side: Side, rounds: Rounds, mu: float, grid: float, factor: float, *, upper: bool, smallest: float
+) -> tuple[Losses, ...]:
+    """Every release's losses, cut where all of them together have less than 1e-4 of the smallest δ of interest."""
     cells = pessimistic_cells if upper else optimistic_cells
-    return tuple(
-        Losses(*cells(side, rate, sigma, grid), 0.0, count) for sigma, rate, count in _releases(rounds, mu, factor)
-    )
+    releases = _releases(rounds, mu, factor)
+    reach = float(-ndtri(max(1e-4 * smallest / sum(count for _, _, count in releases), 1e-300))) + 0.5
+    return tuple(Losses(*cells(side, rate, sigma, grid, reach), count) for sigma, rate, count in releases)
 
 
 def _tilted(adjacency: Adjacency, rounds: Rounds, mu: float, target: float, grid: float, *, upper: bool) -> float:
     factor = adjacency.sum_factor
     return max(
-        tilted_epsilon(_losses(side, rounds, mu, grid, factor, upper), grid, target, upper=upper)
+        tilted_epsilon(_losses(side, rounds, mu, grid, factor, upper=upper, smallest=target), grid, target, upper=upper)
         for side in _sides(adjacency)
     )
 
@@ -155,9 +159,9 @@ def _grids(adjacency: Adjacency, rounds: Rounds, mu: float) -> tuple[float, ...]
     side = _sides(adjacency)[0]
     spans = [loss_range(side, rate, sigma) for sigma, rate, _ in _releases(rounds, mu, adjacency.sum_factor)]
     coarse = min(DEFAULT_GRID, 10 ** math.floor(math.log10(min(spans) / 100)))
-    floor = 10 ** math.ceil(math.log10(max(spans) / 5e5))
-    first = max(coarse, floor)
-    return tuple(g for g in (first, first / 10, first / 100) if g >= floor) or (floor,)
+    # The first grid has at most 5·10⁵ cells and is fast; a finer one, with up to 10⁷, is tried if the bracket is wide.
+    first = max(coarse, 10 ** math.ceil(math.log10(max(spans) / 5e5)))
+    return tuple(g for g in (first, first / 10, first / 100) if g == first or g >= max(spans) / 1e7)
 
 
 def _upper(adjacency: Adjacency, rounds: Rounds, mu: float, target: float, grid: float) -> float:
@@ -267,5 +271,8 @@ def delta(adjacency: Adjacency, rounds: Rounds, mu: float, at: float) -> float:
     if value >= SMALL_DELTA:
         return value
     grid, factor = _grids(adjacency, rounds, mu)[0], adjacency.sum_factor
-    far = max(tilted_delta(_losses(s, rounds, mu, grid, factor, True), grid, at) for s in _sides(adjacency))
-    return min(value, far)
+    far = (
+        tilted_delta(_losses(side, rounds, mu, grid, factor, upper=True, smallest=1e-30), grid, at)
+        for side in _sides(adjacency)
+    )
+    return min(value, max(far))

@@ -35,8 +35,12 @@ MAX_CHAIN = 4_000_000
 """Steps of a hidden chain that one evaluation may walk through (about a second)."""
 MAX_PUBLISHED_WORK = 400_000_000
 """Batches × steps up to which the published recursion is iterated."""
-MAX_POISSON_MU = 40.0
-"""Rough GDP parameter above which a privacy loss distribution is too wide to be computed (and no promise at all)."""
+MAX_LOG_GROWTH = 600.0
+"""Growth of the published recursion's variance, in logarithms, that floating-point numbers hold."""
+MAX_POISSON_STEPS = 2_000_000
+"""Steps up to which a privacy loss distribution is composed: seconds below, minutes above."""
+MAX_POISSON_MU = 10.0
+"""Rough GDP parameter (ε around 60) above which a distribution is too wide to be computed soon, and no promise."""
 
 
 _SEEN = AllIterates()
@@ -56,9 +60,9 @@ def _poisson(s: Settings, view: View = _SEEN) -> Mechanism:
 
 
 def _cyclic(s: Settings, view: View = _SEEN, *, secret: bool = False) -> Mechanism:
-    k = s.n_batches
-    shares = [s.batch / s.n] * (k > 1) + [s.last_batch / s.n]
-    weights = Schedule(shares, [k - 1] * (k > 1) + [1])
+    k, weights = s.n_batches, None
+    if secret and s.last_batch != s.batch:  # they enter the average over batches only; k > 1 here
+        weights = Schedule([s.batch / s.n, s.last_batch / s.n], [k - 1, 1])
     return Mechanism(
         adjacency=s.adjacency,
         ratio=Schedule.constant(s.ratio, s.steps),
@@ -122,8 +126,11 @@ def _poisson_obstacle(s: Settings) -> Gap | None:
     rate = s.batch / s.n
     spread = math.expm1(s.sigma**-2) if s.sigma > 0.05 else math.inf
     mu = s.adjacency.sum_factor * rate * math.sqrt(s.steps * spread)  # central limit: q√(T(e^{1/σ²} − 1)), twice
-    if rate == 1 or mu <= MAX_POISSON_MU:
+    if rate == 1 or (mu <= MAX_POISSON_MU and s.steps <= MAX_POISSON_STEPS):
         return None
+    if mu <= MAX_POISSON_MU:
+        reason = f"{s.steps} steps are more than the {MAX_POISSON_STEPS} composed here"
+        return Gap("steps", reason, "take fewer epochs or larger batches")
     return Gap("ratio", "so little noise leaves a privacy loss too wide to compute, and no promise", "raise --sigma")
 
 
@@ -136,7 +143,9 @@ def _chain_obstacle(s: Settings, *, full: bool = False) -> Gap | None:
         return Gap("view", f"refused: needs {names} (the contraction of a step is unknown)", f"give {names}")
     steps = s.epochs if full else s.steps
     if steps > MAX_CHAIN:
-        return Gap("steps", f"{steps} steps are more than the {MAX_CHAIN} computed here", "take larger batches")
+        return Gap(
+            "steps", f"{steps} steps are more than the {MAX_CHAIN} computed here", "take fewer epochs or larger batches"
+        )
     return None
 
 
@@ -152,6 +161,8 @@ def _published_obstacle(s: Settings) -> Gap | None:
     obstacle = _chain_obstacle(s)
     if obstacle is None and s.n_batches * s.steps > MAX_PUBLISHED_WORK:
         return Gap("steps", "the recursion runs once per batch: too long here", "use the last-iterate bound")
+    if obstacle is None and s.contraction and 2 * s.steps * math.log(s.contraction) > MAX_LOG_GROWTH:
+        return Gap("numbers", "the recursion overflows where steps expand this much", "use the last-iterate bound")
     return obstacle
 
 
@@ -191,6 +202,9 @@ class Method:
         if s.adjacency is Adjacency.ADD_REMOVE:
             text = "n is a nominal public number: it sets rates and divisors, the true number of records is secret"
             found.append(Assumption(text, Evidence.DECLARED))
+        if self.hidden and not self.full and s.last_batch != s.batch:
+            text = f"the last batch holds {s.last_batch} records instead of {s.batch}, so that its noise is spread over fewer"
+            found.append(Assumption(f"{text} (a batch size that divides n avoids it)", Evidence.CHECKED))
         if self.hidden and s.diameter is not None and not s.uses_diameter:
             text = f"--diameter is not used: {s.n_batches} batches × {s.steps} steps are too many (only weaker)"
             found.append(Assumption(text, Evidence.CHECKED))

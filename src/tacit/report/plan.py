@@ -74,7 +74,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A method that the theorem does not cover: the reason, a way out, and the accountant's own (``formal``) wording."""
+    """A method that the theorem does not cover: the reason, a way out, and the accountant's wording."""
 
     title: str
     theorem: Theorem
