@@ -1,7 +1,7 @@
 """Draw the papers' figures with our bounds beside theirs: ``python benchmarks/figures.py [folder]``.
 
-Writes one PNG per figure to docs/figures/ (or the folder given) and one JSON line with the largest ours/published ratio.
-Exits with 1 if ours exceeds a published bound anywhere.
+Writes one PNG per figure to docs/figures/ (or the folder given) and prints one JSON line with the largest
+ours/published ratio. Exits with 1 if ours exceeds a published bound anywhere.
 """
 
 from __future__ import annotations

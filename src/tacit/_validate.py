@@ -20,10 +20,17 @@ def real(**named: object) -> float:
     name, value = _single(named)
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InvalidInput(f"{name} must be a real number, got {value!r}: pass a float")
-    out = float(value)
+    out = _as_float(name, value)
     if math.isnan(out):
         raise InvalidInput(f"{name} is NaN: pass a number")
     return out
+
+
+def _as_float(name: str, value: numbers.Real) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise InvalidInput(f"{name} is too large for a float: pass a smaller number") from None
 
 
 def finite(**named: object) -> float:
@@ -77,7 +84,7 @@ def positive_int(**named: object) -> int:
     name, value = _single(named)
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InvalidInput(f"{name} must be a positive integer, got {value!r}")
-    as_float = float(value)
+    as_float = _as_float(name, value)
     if not math.isfinite(as_float) or as_float != int(as_float) or as_float < 1:
         raise InvalidInput(f"{name} must be a positive integer, got {value!r}")
     return int(as_float)

@@ -50,7 +50,7 @@ def test_no_release_is_uncounted_after_kill(tmp_path):
         if trial % TRIALS_PER_LEDGER == TRIALS_PER_LEDGER - 1:
             entries, releases = entries + count, releases + len(lines(side))
     finish(nursery)
-    assert releases > TRIALS  # the children did work
+    assert releases > TRIALS // 10  # the children did work, on a busy machine, too
     assert entries > releases  # and some died between the entry and the release
     assert never_created > 0  # and some before there was a ledger
 

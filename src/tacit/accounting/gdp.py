@@ -60,7 +60,8 @@ def _delta_positive(mu: Array, epsilon: Array) -> Array:
     """δ(ε) for finite μ > 0 and finite ε ≥ 0 (one-dimensional arrays)."""
     # (ε − μ²/2)/μ rather than ε/μ − μ/2: one rounding less where the two nearly cancel. Beyond |a| = 60
     # the density is zero in double precision, and clipping keeps the arithmetic finite.
-    a = np.minimum((epsilon - 0.5 * mu * mu) / mu, 60.0)
+    with np.errstate(over="ignore"):
+        a = np.clip((epsilon - 0.5 * mu * mu) / mu, -60.0, 60.0)
     out = np.empty_like(a)
     small = mu <= _SMALL_MU
     out[small] = _delta_small(mu[small], a[small])
@@ -79,7 +80,10 @@ def _check(name: str, values: Array, low: float, high: float, *, high_open: bool
 
 
 def _as_float(name: str, value: ArrayLike) -> Array:
-    raw = np.asarray(value)
+    try:
+        raw = np.asarray(value)
+    except ValueError:
+        raw = np.empty(0, object)  # ragged
     if raw.dtype.kind not in "iuf":
         raise InvalidInput(f"{name} must be a real number or an array of them, got {value!r}")
     return raw.astype(np.float64)
@@ -177,8 +181,10 @@ def gdp_epsilon(mu: ArrayLike, delta: ArrayLike) -> float | Array:
     if todo.any():
         mt, dt = m[todo], d[todo]
         # δ(ε) ≤ Φ(−a) ≤ e^{−a²/2}/2 for a ≥ 0 gives the upper end; the factor absorbs rounding.
-        high = (0.5 * mt * mt + mt * np.sqrt(2 * -np.log(dt))) * (1 + 1e-12) + 1e-300
+        with np.errstate(over="ignore"):
+            high = np.minimum((0.5 * mt * mt + mt * np.sqrt(2 * -np.log(dt))) * (1 + 1e-12) + 1e-300, 1.7e308)
         solved = _solve(np.zeros_like(mt), high, lambda e: _delta_positive(mt, e) <= dt)
+        solved = np.where(_delta_positive(mt, solved) <= dt, solved, np.inf)  # past the largest float
         out[todo] = np.where(_delta_positive(mt, np.zeros_like(mt)) <= dt, 0.0, solved)
     return _result(out, shape)
 
@@ -211,13 +217,13 @@ def gdp_mu(epsilon: ArrayLike, delta: ArrayLike) -> float | Array:
     if todo.any():
         et, dt = e[todo], d[todo]
         # Work with −log μ, in which feasibility grows: the bracket spans all that a float can hold.
-        steps = _solve(np.full_like(et, -710.0), np.full_like(et, 745.0), lambda x: _mu_fits(-x, et, dt))
+        steps = _solve(np.full_like(et, -709.0), np.full_like(et, 745.0), lambda x: _mu_fits(-x, et, dt))
         out[todo] = _round_down(np.exp(-steps), et, dt)
     return _result(out, shape)
 
 
 def _mu_fits(log_mu: Array, epsilon: Array, delta: Array) -> NDArray[np.bool_]:
-    mu = np.exp(np.clip(log_mu, -745.0, 350.0))  # beyond e^350 μ² overflows, and δ = 1 long before
+    mu = np.exp(np.clip(log_mu, -745.0, 709.0))
     return np.asarray(_delta_positive(np.maximum(mu, 5e-324), epsilon) <= delta)
 
 

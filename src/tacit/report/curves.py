@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,18 +15,28 @@ import numpy as np
 from tacit.accounting import Gap
 from tacit.accounting.pld import upper_only
 from tacit.errors import InvalidInput
-from tacit.report.plan import Curve, PlanReport, Row, certified
+from tacit.report.plan import Curve, PlanReport, Row, certified, rounded_up
 from tacit.report.settings import Settings
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["FORMATS", "check_plot_path", "draw_plan", "save_plot", "with_curves"]
 
 POINTS, POISSON_POINTS = 25, 10
 FORMATS = ("png", "pdf", "svg")
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#222222", "#E69F00", "#56B4E9")
-"""Hues that stay apart for colour-blind readers (Okabe, Ito 2008)."""
+HUES = {
+    "poisson": "#0072B2",
+    "cyclic": "#D55E00",
+    "cyclic-final": "#009E73",
+    "cyclic-final-secret": "#CC79A7",
+    "full": "#E69F00",
+    "full-final": "#222222",
+    "reshuffled": "#56B4E9",
+    "published": "#888888",
+}
+"""Hues that stay apart for colour-blind readers (Okabe, Ito 2008), one per method."""
 
 
 def _epochs(last: int, points: int) -> list[int]:
@@ -73,7 +82,7 @@ def _label(rows: Sequence[Row]) -> str:
     first = rows[0]
     letters = ", ".join(row.letter for row in rows)
     name = first.method.title if len(rows) == 1 else first.theorem.name
-    return f"{letters}  {name}\n     ({first.theorem.view}, ε = {first.epsilon:.4g})"
+    return f"{letters}  {name}\n     ({first.theorem.view}, ε = {rounded_up(first.epsilon)})"
 
 
 def draw_plan(report: PlanReport) -> Figure:
@@ -95,14 +104,13 @@ def draw_plan(report: PlanReport) -> Figure:
     figure = Figure(figsize=(9.6, 5.2), layout="constrained")
     ax = figure.subplots()
     groups = _merged(report.curves)
-    hues = {curve.row.letter: hue for (curve, _), hue in zip(groups, cycle(PALETTE), strict=False)}
     for curve, rows in sorted(groups, key=lambda group: -group[0].epsilon[-1]):  # the legend in the order of the lines
-        comparison = curve.row.method.comparison
+        seen = curve.row.theorem.view == "every iterate"
         ax.plot(
             curve.epochs,
             curve.epsilon,
-            color="#888888" if comparison else hues[curve.row.letter],
-            linestyle=":" if comparison else ("-" if curve.row.theorem.view == "every iterate" else "--"),
+            color=HUES[curve.row.method.id],
+            linestyle=":" if curve.row.method.comparison else ("-" if seen else "--"),
             marker="o",
             markersize=2.5 if len(curve.epochs) > 1 else 5,
             label=_label(rows),
@@ -112,10 +120,9 @@ def draw_plan(report: PlanReport) -> Figure:
     return figure
 
 
-def _decorate(ax: object, report: PlanReport) -> None:
-    from matplotlib.axes import Axes
+def _decorate(ax: Axes, report: PlanReport) -> None:
+    from matplotlib.ticker import MaxNLocator
 
-    assert isinstance(ax, Axes)
     s = report.settings
     values = [e for curve in report.curves for e in curve.epsilon if e > 0 and math.isfinite(e)]
     last = [e for e in (curve.epsilon[-1] for curve in report.curves) if e > 0 and math.isfinite(e)]
@@ -128,6 +135,8 @@ def _decorate(ax: object, report: PlanReport) -> None:
             axis.set_major_formatter("{x:g}")
     if s.epochs == 1:
         ax.set_xticks([1])
+    elif ax.get_xscale() == "linear":
+        ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel("epochs")
     ax.set_ylabel(f"ε at δ = {s.checked_delta:g}")
     ax.set_title(

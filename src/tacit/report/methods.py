@@ -203,8 +203,8 @@ class Method:
             text = "n is a nominal public number: it sets rates and divisors, the true number of records is secret"
             found.append(Assumption(text, Evidence.DECLARED))
         if self.hidden and not self.full and s.last_batch != s.batch:
-            text = f"the last batch holds {s.last_batch} records instead of {s.batch}, so that its noise is spread over fewer"
-            found.append(Assumption(f"{text} (a batch size that divides n avoids it)", Evidence.CHECKED))
+            text = f"the last batch holds {s.last_batch} instead of {s.batch} records, over which its noise is spread"
+            found.append(Assumption(f"{text} (avoided by a batch size that divides n)", Evidence.CHECKED))
         if self.hidden and s.diameter is not None and not s.uses_diameter:
             text = f"--diameter is not used: {s.n_batches} batches × {s.steps} steps are too many (only weaker)"
             found.append(Assumption(text, Evidence.CHECKED))
@@ -289,9 +289,9 @@ class Probe:
     remedy: str
 
 
-def _hidden(s: Settings, output: Output = Output.LAST_ITERATE, memory: Memory = Memory.NONE) -> LastIterate:
+def _hidden(steps: int, output: Output = Output.LAST_ITERATE, memory: Memory = Memory.NONE) -> LastIterate:
     """A chain whose numbers do not matter: only its kind is looked at."""
-    one = Schedule.constant(1.0, s.steps)
+    one = Schedule.constant(1.0, steps)
     return LastIterate(lipschitz=one, noise_std=one, output=output, memory=memory)
 
 
@@ -313,28 +313,28 @@ PROBES: tuple[Probe, ...] = (
     Probe(
         "reshuffled batches, final model",
         "last-iterate",
-        lambda s: _shuffled(s, _hidden(s)),
+        lambda s: _shuffled(s, _hidden(s.steps)),
         "which step reads a record changes from epoch to epoch",
         "keep the batches and their order, or use composition",
     ),
     Probe(
         "Poisson batches, final model",
         "last-iterate",
-        lambda s: _poisson(s, _hidden(s)),
+        lambda s: _poisson(s, _hidden(s.steps)),
         "which steps read a record is random",
-        "use cyclic batches; a promise about every iterate covers the final model",
+        "use the promise about every iterate: it covers the final model, too",
     ),
     Probe(
         "average of the iterates",
         "last-iterate",
-        lambda s: _cyclic(s, _hidden(s, output=Output.AVERAGE)),
+        lambda s: _full(s, _hidden(s.epochs, output=Output.AVERAGE)),
         "an average keeps what later noise would have hidden",
         "release the last iterate only, or use composition",
     ),
     Probe(
         "momentum",
         "last-iterate",
-        lambda s: _cyclic(s, _hidden(s, memory=Memory.MOMENTUM)),
+        lambda s: _full(s, _hidden(s.epochs, memory=Memory.MOMENTUM)),
         "momentum carries earlier gradients past the noise of later steps",
         "drop momentum, or use composition",
     ),

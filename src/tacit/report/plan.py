@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from tacit.accounting import ACCOUNTANTS, Accountant, Assumption, Certificate, Gap, Theorem, calibrate, certify
+from tacit.accounting.theorem import fixed_membership
 from tacit.errors import InvalidInput, NotCovered, TacitError
 from tacit.mechanism import Mechanism
 from tacit.report.methods import METHODS, PROBES, Method
 from tacit.report.settings import Settings
 
-__all__ = ["Curve", "PlanReport", "Refusal", "Row", "make_report"]
+__all__ = ["Curve", "PlanReport", "Refusal", "Row", "certified", "make_report", "rounded_up"]
 
 MAX_POISSON_TARGET = 50.0
 """Target ε above which no σ is searched for Poisson sampling: minutes of work towards a promise of nothing."""
@@ -141,6 +142,27 @@ class PlanReport:
         return found | ({"curves": [curve.to_dict() for curve in self.curves]} if self.curves else {})
 
 
+def rounded_up(value: float, digits: int = 4) -> str:
+    """A number with ``digits`` significant digits, rounded up, so that the printed promise still holds.
+
+    Args:
+        value: non-negative.
+        digits: significant digits.
+
+    Returns:
+        The text.
+
+    >>> rounded_up(1.19630768)
+    '1.197'
+    """
+    if not math.isfinite(value):
+        return "∞"
+    shown = float(f"{value:.{digits}g}")
+    if shown < value:
+        shown = float(f"{value + 10.0 ** (math.floor(math.log10(value)) - digits + 1):.{digits}g}")
+    return f"{shown:.{digits}g}"
+
+
 def _plain(value: float | None) -> float | str | None:
     return value if value is None or math.isfinite(value) else repr(value)
 
@@ -163,11 +185,12 @@ def make_report(settings: Settings) -> PlanReport:
         answer = _ask(method, settings, letter="abcdefghij"[len(rows)])
         if isinstance(answer, Row):
             rows.append(answer)
-        else:
+        elif not (method.comparison and answer.gap in [refusal.gap for refusal in refusals]):
             refusals.append(answer)
     for probe in PROBES:
-        gaps = _THEOREMS[probe.theorem].gaps(probe.make(settings))
-        if gaps:
+        mechanism = probe.make(settings)
+        gaps = _THEOREMS[probe.theorem].gaps(mechanism)
+        if gaps and not fixed_membership(mechanism):  # else no theorem covers its batches: a row says so already
             gap = Gap(gaps[0].axis, probe.why, probe.remedy)
             refusals.append(Refusal(probe.title, _THEOREMS[probe.theorem].theorem, gap, gaps[0].reason))
     return PlanReport(settings, _marked(rows), tuple(refusals))

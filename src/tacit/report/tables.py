@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 
 from rich import box
@@ -11,33 +10,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tacit.report.plan import PlanReport, Refusal, Row
+from tacit.report.plan import PlanReport, Refusal, Row, rounded_up
 
-__all__ = ["print_plan", "rounded_up"]
+__all__ = ["print_plan"]
 
 NARROW = 72
 """Below this width tables become lists."""
-
-
-def rounded_up(value: float, digits: int = 4) -> str:
-    """A number with ``digits`` significant digits, rounded up, so that the printed promise still holds.
-
-    Args:
-        value: non-negative.
-        digits: significant digits.
-
-    Returns:
-        The text.
-
-    >>> rounded_up(1.19630768)
-    '1.197'
-    """
-    if not math.isfinite(value):
-        return "∞"
-    shown = float(f"{value:.{digits}g}")
-    if shown < value:
-        shown = float(f"{value + 10.0 ** (math.floor(math.log10(value)) - digits + 1):.{digits}g}")
-    return f"{shown:.{digits}g}"
 
 
 def print_plan(report: PlanReport, console: Console) -> None:
