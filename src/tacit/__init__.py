@@ -22,7 +22,7 @@ _HOMES = {
     "certify": "tacit.accounting",
 }
 
-__all__ = [*sorted(_HOMES), "__version__"]  # noqa: PLE0604
+__all__ = [*sorted(_HOMES), "__version__"]
 
 
 def __getattr__(name: str) -> Any:

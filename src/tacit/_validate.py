@@ -5,9 +5,24 @@ from __future__ import annotations
 import math
 import numbers
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tacit.errors import InvalidInput
 
-__all__ = ["finite", "nonnegative", "one_of", "positive", "positive_int", "probability", "real"]
+__all__ = [
+    "delta",
+    "finite",
+    "index",
+    "nonnegative",
+    "nonnegative_array",
+    "one_of",
+    "positive",
+    "positive_int",
+    "probability",
+    "real",
+    "real_array",
+]
 
 
 def _single(named: dict[str, object]) -> tuple[str, object]:
@@ -90,9 +105,66 @@ def positive_int(**named: object) -> int:
     return int(as_float)
 
 
+def index(length: int, **named: object) -> int:
+    """An integer from 0 to length − 1."""
+    name, value = _single(named)
+    number = real(**named)
+    if not 0 <= number < length or number != math.floor(number):
+        raise InvalidInput(f"{name} must be a whole number from 0 to {length - 1}, got {_short(value)}")
+    return int(number)
+
+
+def real_array(name: str, value: object) -> NDArray[np.float64]:
+    """A new float64 array from a number, a sequence or an array of real numbers.
+
+    Args:
+        name: for the message.
+        value: what the caller passed.
+
+    Returns:
+        The array, possibly with NaN or infinite entries.
+
+    Raises:
+        InvalidInput: if it does not hold real numbers, or is ragged.
+    """
+    try:
+        raw = np.asarray(value)
+    except (ValueError, TypeError, OverflowError):
+        raw = np.empty(0, object)
+    if raw.dtype.kind not in "iuf":
+        raise InvalidInput(f"{name} must be a real number or an array of them, got {_short(value)}")
+    return np.array(raw, dtype=np.float64, order="C")
+
+
+def nonnegative_array(name: str, value: object) -> NDArray[np.float64]:
+    """As ``real_array``, not empty, finite and without negative entries.
+
+    Args:
+        name: for the message.
+        value: what the caller passed.
+
+    Returns:
+        The array.
+
+    Raises:
+        InvalidInput: if an entry is negative, NaN or infinite, or there is none.
+    """
+    out = real_array(name, value)
+    if out.size == 0:
+        raise InvalidInput(f"{name} is empty: give at least one value")
+    if not np.isfinite(out).all() or (out < 0).any():
+        raise InvalidInput(f"{name} must hold finite non-negative numbers")
+    return out
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
 def one_of(options: tuple[str, ...], **named: object) -> str:
     """One of the listed words."""
     name, value = _single(named)
-    if value not in options:
+    if not isinstance(value, str) or value not in options:
         raise InvalidInput(f"{name} must be one of {', '.join(map(repr, options))}, got {value!r}")
     return str(value)

@@ -37,7 +37,7 @@ def _message(error: Exception) -> tuple[str, int] | None:
     if isinstance(error, OSError):
         return f"{error.filename or 'file'}: {error.strerror or error}", 2
     if isinstance(error, ArithmeticError | MemoryError | RecursionError):
-        return f"out of numerical range: {error or type(error).__name__}; choose less extreme values", 2
+        return f"out of numerical range: {str(error) or type(error).__name__}; choose less extreme values", 2
     return None
 
 

@@ -89,7 +89,8 @@ def _best_visits(value: Array, separation: int, visits: int) -> float:
     """The largest sum of ``value`` over at most ``visits`` positions that lie ``separation`` or more apart."""
     best = np.zeros(len(value) + 1)  # best over the first i positions
     for _ in range(visits):
-        previous = np.concatenate([np.zeros(separation), best])[: len(value)]
+        # position p may follow positions up to p − separation, i.e. the first p − separation + 1 of them
+        previous = np.concatenate([np.zeros(separation - 1), best])[: len(value)]
         new = np.maximum.accumulate(np.concatenate([[0.0], value + previous]))
         if np.array_equal(new, best):
             break

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import optimize
 
+from tacit import _validate
 from tacit.accounting.curve import Gaussian
 from tacit.accounting.theorem import (
     HIDDEN_CHAIN,
@@ -71,15 +72,14 @@ def block_sweep_mu(coupling: ArrayLike, shift: ArrayLike, noise_std: ArrayLike) 
     Raises:
         InvalidInput: if shapes do not fit, a value is negative, or the problem is too large.
     """
-    L, d = np.asarray(coupling, float), np.atleast_2d(np.asarray(shift, float))
-    sweeps, p = d.shape
-    if L.shape != (p, p):
-        raise InvalidInput(f"coupling must be ({p}, {p}) to match shift, got {L.shape}")
-    s = np.broadcast_to(np.asarray(noise_std, float), (sweeps, p)).ravel()
-    if not (np.isfinite(L).all() and np.isfinite(d).all() and (L >= 0).all() and (d >= 0).all()):
-        raise InvalidInput("coupling and shift must hold finite non-negative numbers")
-    if not (np.isfinite(s).all() and (s > 0).all()):
-        raise InvalidInput("noise_std must be positive: a block without noise hides nothing")
+    L, d = _validate.nonnegative_array("coupling", coupling), _validate.nonnegative_array("shift", shift)
+    d = np.atleast_2d(d)
+    sweeps, p = d.shape[:2]
+    if d.ndim != 2 or L.shape != (p, p):
+        raise InvalidInput(f"coupling must be ({p}, {p}) to match shift (sweeps, {p}), got {L.shape} and {d.shape}")
+    s = _noise_per_update(noise_std, sweeps, p)
+    if max(L.max(), d.max(), s.max()) > 1e100 or s.min() < 1e-100:
+        raise InvalidInput("an argument lies outside 1e-100 … 1e100: rescale the problem")
     free = (sweeps - 1) * p  # the distances after the last sweep are zero
     if free > MAX_UNKNOWNS:
         raise InvalidInput(f"{free} distances exceed the block problem's size of {MAX_UNKNOWNS}: use composition")
@@ -89,6 +89,17 @@ def block_sweep_mu(coupling: ArrayLike, shift: ArrayLike, noise_std: ArrayLike) 
     A = _shift_operator(L, sweeps)[:, :free] / s[:, None]
     z, _ = optimize.nnls(A, target, maxiter=30 * free)
     return float(np.linalg.norm(A @ z - target))
+
+
+def _noise_per_update(noise_std: ArrayLike, sweeps: int, p: int) -> Array:
+    values = _validate.nonnegative_array("noise_std", noise_std)
+    try:
+        s = np.broadcast_to(values, (sweeps, p)).ravel()
+    except ValueError:
+        raise InvalidInput(f"noise_std must have shape ({p},) or ({sweeps}, {p}), got {values.shape}") from None
+    if (s == 0).any():
+        raise InvalidInput("noise_std must be positive: a block without noise hides nothing")
+    return s
 
 
 class BlockShift(Accountant):

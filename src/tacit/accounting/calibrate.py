@@ -76,7 +76,7 @@ def calibrate(
     a, b = math.log(low), math.log(high)
     with pld.upper_only(10.0):
         a, b = _bracket(excess, a, b)
-        rough = a if excess(a) <= 0 else float(optimize.brentq(excess, a, b, xtol=1e-3))
+        rough = _root(excess, a, b, 1e-3)
     excess.cache_clear()
     with pld.upper_only(1.0):
         noise = math.exp(_refine(excess, rough, math.log(low), math.log(high)))
@@ -86,6 +86,13 @@ def calibrate(
             f"no noise up to {high:g} reaches ε = {target:g} at δ = {d:g}: raise epsilon, or take fewer steps"
         )
     return Calibration(noise, certificate)
+
+
+def _root(excess: Callable[[float], float], low: float, high: float, tolerance: float) -> float:
+    """Where the excess changes its sign; the end that is nearer to it if it does not."""
+    if excess(low) <= 0:
+        return low
+    return high if excess(high) > 0 else float(optimize.brentq(excess, low, high, xtol=tolerance))
 
 
 def _bracket(excess: Callable[[float], float], low: float, high: float) -> tuple[float, float]:

@@ -64,12 +64,11 @@ def _published(
     L = _validate.nonnegative(lipschitz=lipschitz)
     eta, S = _validate.positive(step_size=step_size), _validate.nonnegative(sensitivity=sensitivity)
     b = _validate.positive(batch_size=batch_size)
-    o = np.asarray(noise)
-    if o.dtype.kind not in "iuf" or o.ndim != 2 or o.size == 0:
-        raise InvalidInput(f"noise must be an array o(k, j) of shape (epochs, batches), got shape {o.shape}")
-    o = o.astype(float)
-    if not (np.isfinite(o).all() and (o > 0).all()):
-        raise InvalidInput("noise must hold positive finite variances o(k, j)")
+    o = _validate.nonnegative_array("noise", noise)
+    if o.ndim != 2 or (o == 0).any():
+        raise InvalidInput(f"noise must hold positive variances o(k, j), shape (epochs, batches), got shape {o.shape}")
+    if max(L, eta, S, b, float(o.max())) > 1e50 or min(eta, b, float(o.min())) < 1e-50:
+        raise InvalidInput("an argument lies outside 1e-50 … 1e50: rescale the problem")
     flat = np.ascontiguousarray(o.ravel())
     return np.full(flat.size, L), eta * S**2 / (4 * b**2 * flat), 2 * eta * flat, o.shape[1]
 
@@ -99,9 +98,7 @@ def published_diffusion_rdp(
         InvalidInput: if an argument is out of range.
     """
     c, gain, variance, k = _published(lipschitz, step_size, noise, sensitivity, batch_size)
-    index = int(position)
-    if isinstance(position, bool) or index != position or not 0 <= index < k:
-        raise InvalidInput(f"position must be a batch number from 0 to {k - 1}, got {position!r}")
+    index = _validate.index(k, position=position)
     return float(diffusion_rates(c, gain, variance, k, index)[-1])
 
 
@@ -115,12 +112,13 @@ def published_diffusion_epochs(
 ) -> Array:
     """ε_K(α, j₀, k)/α for k = 0 … K−1: what each epoch leaves in the final bound (Figure 1(b) of the paper)."""
     c, gain, variance, k = _published(lipschitz, step_size, noise, sensitivity, batch_size)
+    index = _validate.index(k, position=position)
     epochs = len(gain) // k
     out = np.empty(epochs)
     for e in range(epochs):
         alone = np.zeros_like(gain)
-        alone[e * k + position] = gain[e * k + position]
-        out[e] = diffusion_rates(c, alone, variance, k, position)[-1]
+        alone[e * k + index] = gain[e * k + index]
+        out[e] = diffusion_rates(c, alone, variance, k, index)[-1]
     return out
 
 
@@ -129,8 +127,8 @@ def published_diffusion_mixture(
 ) -> float:
     """ε_K(α) of Theorem 4.6: (1/(α−1)) log Σ_{j₀} (b/n) e^{(α−1) ε_K(α, j₀)}, for a random, secret position."""
     order = _validate.positive(alpha=alpha)
-    if order <= 1:
-        raise InvalidInput(f"alpha must exceed 1, got {alpha!r}")
+    if not 1 < order <= 1e50:
+        raise InvalidInput(f"alpha must lie between 1 and 1e50, got {alpha!r}")
     c, gain, variance, k = _published(lipschitz, step_size, noise, sensitivity, batch_size)
     rates = np.array([diffusion_rates(c, gain, variance, k, j)[-1] for j in range(k)])
     exponents = (order - 1) * order * rates

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import erfcx, ndtr
 
+from tacit import _validate
 from tacit.errors import InvalidInput
 
 __all__ = ["gdp_delta", "gdp_epsilon", "gdp_mu"]
@@ -79,16 +80,6 @@ def _check(name: str, values: Array, low: float, high: float, *, high_open: bool
         raise InvalidInput(f"{name} must lie in {shown}, got {values[bad].flat[0]!r}")
 
 
-def _as_float(name: str, value: ArrayLike) -> Array:
-    try:
-        raw = np.asarray(value)
-    except ValueError:
-        raw = np.empty(0, object)  # ragged
-    if raw.dtype.kind not in "iuf":
-        raise InvalidInput(f"{name} must be a real number or an array of them, got {value!r}")
-    return raw.astype(np.float64)
-
-
 def _broadcast(x: Array, y: Array) -> tuple[Array, Array, tuple[int, ...]]:
     try:
         bx, by = np.broadcast_arrays(x, y)
@@ -123,7 +114,7 @@ def gdp_delta(mu: ArrayLike, epsilon: ArrayLike) -> float | Array:
     >>> round(gdp_delta(1.0, 1.0), 9)
     0.126936738
     """
-    m, e, shape = _broadcast(_as_float("mu", mu), _as_float("epsilon", epsilon))
+    m, e, shape = _broadcast(_validate.real_array("mu", mu), _validate.real_array("epsilon", epsilon))
     _check("mu", m, 0.0, np.inf)
     _check("epsilon", e, -np.inf, np.inf)
     out = np.empty_like(m)
@@ -172,7 +163,7 @@ def gdp_epsilon(mu: ArrayLike, delta: ArrayLike) -> float | Array:
     >>> round(gdp_epsilon(1.0, 1e-5), 6)
     4.377178
     """
-    m, d, shape = _broadcast(_as_float("mu", mu), _as_float("delta", delta))
+    m, d, shape = _broadcast(_validate.real_array("mu", mu), _validate.real_array("delta", delta))
     _check("mu", m, 0.0, np.inf)
     _check("delta", d, 0.0, 1.0)
     out = np.full_like(m, np.inf)
@@ -209,7 +200,7 @@ def gdp_mu(epsilon: ArrayLike, delta: ArrayLike) -> float | Array:
     >>> round(gdp_mu(4.377178095681137, 1e-5), 9)
     1.0
     """
-    e, d, shape = _broadcast(_as_float("epsilon", epsilon), _as_float("delta", delta))
+    e, d, shape = _broadcast(_validate.real_array("epsilon", epsilon), _validate.real_array("delta", delta))
     _check("epsilon", e, 0.0, np.inf)
     _check("delta", d, 0.0, 1.0)
     out = np.where(np.isinf(e) | (d >= 1), np.inf, 0.0)

@@ -91,17 +91,10 @@ class OptimalShifts:
 def _chain(lipschitz: ArrayLike, shift: ArrayLike, noise_std: ArrayLike) -> tuple[Array, Array, Array]:
     """c, d, s as float arrays of one length, validated."""
     named = {"lipschitz": lipschitz, "shift": shift, "noise_std": noise_std}
-    arrays = {}
-    for name, value in named.items():
-        raw = np.asarray(value)
-        if raw.dtype.kind not in "iuf" or raw.ndim > 1:
-            raise InvalidInput(f"{name} must be a number or a one-dimensional array, got {value!r}")
-        out = np.atleast_1d(raw).astype(np.float64)
-        if out.size == 0:
-            raise InvalidInput(f"{name} is empty: give at least one step")
-        if not np.isfinite(out).all() or (out < 0).any():
-            raise InvalidInput(f"{name} must hold finite non-negative numbers")
-        arrays[name] = out
+    arrays = {name: np.atleast_1d(_validate.nonnegative_array(name, value)) for name, value in named.items()}
+    for name, values in arrays.items():
+        if values.ndim > 1:
+            raise InvalidInput(f"{name} must be a number or a one-dimensional array, got shape {values.shape}")
     try:
         c, d, s = np.broadcast_arrays(*arrays.values())
     except ValueError:
@@ -207,12 +200,7 @@ def last_iterate_mu(
 
 def _per_step(name: str, value: ArrayLike, k: int, epochs: int) -> Array:
     """One value per step, from a number, one per batch, or one per step."""
-    raw = np.asarray(value)
-    if raw.dtype.kind not in "iuf":
-        raise InvalidInput(f"{name} must hold real numbers, got {value!r}")
-    out = np.asarray(raw, np.float64).ravel()
-    if not np.isfinite(out).all() or (out < 0).any() or out.size == 0:
-        raise InvalidInput(f"{name} must hold finite non-negative numbers")
+    out = _validate.nonnegative_array(name, value).ravel()
     if out.size not in (1, k, k * epochs):
         raise InvalidInput(f"{name} has {out.size} values: give one, one per batch ({k}), or one per step")
     return np.tile(out, k * epochs // out.size)
@@ -261,10 +249,7 @@ def noisy_cyclic_mu(
     if isinstance(position, str):
         _validate.one_of(("worst",), position=position)
         return float(mus.max())
-    index = int(position)
-    if isinstance(position, bool) or index != position or not 0 <= index < len(mus):
-        raise InvalidInput(f"position must be 'worst' or a batch number from 0 to {len(mus) - 1}, got {position!r}")
-    return float(mus[index])
+    return float(mus[_validate.index(len(mus), position=position)])
 
 
 def noisy_cyclic_delta(
@@ -296,14 +281,15 @@ def noisy_cyclic_delta(
     Raises:
         InvalidInput: if an argument is out of range.
     """
-    if position != "average":
+    if not (isinstance(position, str) and position == "average"):
         mu = noisy_cyclic_mu(n_batches, epochs, contraction, ratio, position=position, noise_std=noise_std)
         return gdp_delta(mu, epsilon)
     mus = _positions(n_batches, epochs, contraction, ratio, noise_std)
-    w = np.full(len(mus), 1 / len(mus)) if weights is None else np.asarray(weights, float).ravel()
-    if w.shape != mus.shape or not (w >= 0).all() or abs(w.sum() - 1) > 1e-9:
+    equal = np.full(len(mus), 1 / len(mus))
+    w = equal if weights is None else _validate.nonnegative_array("weights", weights).ravel()
+    if w.shape != mus.shape or abs(w.sum() - 1) > 1e-9:
         raise InvalidInput("weights must hold one non-negative share per batch and sum to 1")
-    e = np.asarray(epsilon, float)
+    e = _validate.real_array("epsilon", epsilon)
     values = w @ np.asarray(gdp_delta(mus[:, None], e.ravel()[None, :]))
     return float(values[0]) if e.shape == () else np.asarray(values.reshape(e.shape))
 

@@ -158,6 +158,8 @@ def _grids(adjacency: Adjacency, rounds: Rounds, mu: float) -> tuple[float, ...]
     """Discretisation intervals to try, coarse to fine, fitting the range of one release's loss."""
     side = _sides(adjacency)[0]
     spans = [loss_range(side, rate, sigma) for sigma, rate, _ in _releases(rounds, mu, adjacency.sum_factor)]
+    if not max(spans) < 1e5:
+        raise NotCovered("there is almost no noise, so one release loses everything: add noise", axis="ratio")
     coarse = min(DEFAULT_GRID, 10 ** math.floor(math.log10(min(spans) / 100)))
     # The first grid has at most 5·10⁵ cells and is fast; a finer one, with up to 10⁷, is tried if the bracket is wide.
     first = max(coarse, 10 ** math.ceil(math.log10(max(spans) / 5e5)))

@@ -46,10 +46,12 @@ def sampled_curve(adjacency: Adjacency, ratio: Schedule, rate: float) -> Curve:
         rate: q.
 
     Returns:
-        Gaussian for q = 1, else a composition of privacy loss distributions.
+        Gaussian for q = 1 and for absurd ratios, else a composition of privacy loss distributions.
     """
-    if rate == 1:
-        return Gaussian(ratio.sum_of_squares() ** 0.5)
+    whole = Gaussian(ratio.sum_of_squares() ** 0.5)
+    if rate == 1 or whole.mu < 1e-9 or ratio.max > 1e4:
+        return whole  # exact, or (sampling can only help) valid where a grid of losses makes no sense
+    rate = max(rate, 1e-9)  # reading the record more often is a weaker promise
     counts: Counter[float] = Counter()
     for value, count in zip(*_levels(ratio), strict=True):
         if value > 0:

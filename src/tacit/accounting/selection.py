@@ -143,7 +143,7 @@ def selection_epsilon(mu: float, mean_trials: float, delta: float, *, method: st
     >>> round(selection_epsilon(0.3473015581898099, 20, 1e-5), 4)
     3.697
     """
-    m, d = _validate.positive(mean_trials=mean_trials), _validate.delta(delta)
+    m, d = Trials(_validate.positive(mean_trials=mean_trials)).mean, _validate.delta(delta)
     value = _validate.nonnegative(mu=mu)
     _validate.one_of(("refined", "theorem-5.1", "renyi"), method=method)
     if method == "renyi":

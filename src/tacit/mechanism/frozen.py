@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tacit import _validate
 from tacit.errors import InvalidInput
 
 __all__ = ["FrozenArray", "Schedule"]
@@ -17,14 +18,18 @@ __all__ = ["FrozenArray", "Schedule"]
 Array = NDArray[np.float64]
 
 
-def _finite_array(name: str, values: ArrayLike) -> Array:
-    raw = np.asarray(values)
-    if raw.dtype.kind not in "iuf":
-        raise InvalidInput(f"{name} must hold real numbers, got {values!r}")
-    out = np.array(raw, dtype=np.float64, order="C")
+def _finite_array(name: str, values: object) -> Array:
+    out = _validate.real_array(name, values)
     if not np.isfinite(out).all():
         raise InvalidInput(f"{name} holds NaN or infinite values: pass finite numbers")
     return out
+
+
+def _run_lengths(name: str, counts: object) -> NDArray[np.int64]:
+    lengths = _finite_array(name, counts).ravel()
+    if (lengths < 1).any() or (lengths != np.floor(lengths)).any() or lengths.sum() > 1e12:
+        raise InvalidInput(f"{name} has runs of impossible lengths: give positive integers")
+    return lengths.astype(np.int64)
 
 
 class _ByContent:
@@ -92,8 +97,8 @@ class Schedule(_ByContent):
 
     def __init__(self, values: ArrayLike, counts: ArrayLike | None = None, *, name: str = "schedule") -> None:
         v = np.atleast_1d(_finite_array(name, values)).ravel()
-        n = np.ones(v.size, np.int64) if counts is None else np.asarray(counts, np.int64).ravel()
-        if v.size == 0 or v.size != n.size or (n < 1).any():
+        n = np.ones(v.size, np.int64) if counts is None else _run_lengths(name, counts)
+        if v.size == 0 or v.size != n.size:
             raise InvalidInput(f"{name} is empty or its runs do not match: give at least one step")
         if (v < 0).any():
             raise InvalidInput(f"{name} must not be negative, got {v[v < 0][0]!r}")
@@ -127,7 +132,7 @@ class Schedule(_ByContent):
         if isinstance(value, Schedule):
             out = value
         else:
-            v = _finite_array(name, value)  # type: ignore[arg-type]
+            v = _finite_array(name, value)
             out = cls(v, [length], name=name) if v.ndim == 0 else cls(v, name=name)
         if len(out) != length:
             raise InvalidInput(f"{name} has {len(out)} values for {length} steps: give one, or one per step")
@@ -169,7 +174,7 @@ class Schedule(_ByContent):
 
     def sum_of_squares(self) -> float:
         """Σ value² over all steps, correctly rounded over the runs."""
-        return math.fsum(float(v) ** 2 * int(n) for v, n in zip(self._values, self._counts, strict=True))
+        return math.fsum(float(v) * float(v) * int(n) for v, n in zip(self._values, self._counts, strict=True))
 
     def scaled(self, factor: float) -> Schedule:
         """Every value times ``factor``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -55,6 +56,10 @@ class Mechanism:
         store(self, "ratio", self._ratio_schedule())
         if not (isinstance(self.unit, str) and self.unit):
             raise InvalidInput("unit must be a word such as 'record' or 'person'")
+        for name in ("sampling", "noise", "view"):
+            value = getattr(self, name)
+            if not dataclasses.is_dataclass(value) or isinstance(value, type):
+                raise InvalidInput(f"{name} must be a description such as FullBatch(), got {value!r}")
         self._check_view()
         if isinstance(self.sampling, Cyclic) and self.sampling.n_batches > self.steps:
             raise InvalidInput(
@@ -101,6 +106,8 @@ class Trials:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "mean", _validate.positive(mean=self.mean))
+        if self.mean > 1e9:
+            raise InvalidInput(f"mean must not exceed 1e9 trials, got {self.mean!r}")
         object.__setattr__(self, "shape", _validate.real(shape=self.shape))
         if self.shape < 0:
             raise InvalidInput(f"shape must not be negative, got {self.shape!r}: inf means Poisson")
@@ -126,8 +133,14 @@ class Selection:
     label: str = "private selection"
 
     def __post_init__(self) -> None:
+        for name in ("base", "holdout"):
+            parts = getattr(self, name)
+            if not isinstance(parts, tuple) or not all(isinstance(part, Mechanism) for part in parts):
+                raise InvalidInput(f"{name} must be a tuple of mechanisms")
         if not self.base:
             raise InvalidInput("base is empty: name the mechanism that one candidate runs")
+        if not isinstance(self.trials, Trials):
+            raise InvalidInput(f"trials must be Trials(mean), got {self.trials!r}")
         _one_relation((*self.base, *self.holdout))
 
     @property

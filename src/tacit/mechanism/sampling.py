@@ -69,6 +69,8 @@ class Cyclic:
     def __post_init__(self) -> None:
         object.__setattr__(self, "n_batches", _validate.positive_int(n_batches=self.n_batches))
         if self.weights is not None:
+            if not isinstance(self.weights, Schedule):
+                raise InvalidInput("weights must be a Schedule of one share per batch")
             shares = self.weights.to_array()
             if shares.size != self.n_batches or abs(shares.sum() - 1) > 1e-9:
                 raise InvalidInput("weights must hold one share per batch and sum to 1: pass batch_size/n")

@@ -104,7 +104,9 @@ def from_json(data: Any) -> Any:
     """
     try:
         return _decode(data)
-    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+    except InvalidInput:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise InvalidInput(f"not a mechanism's description: {error}") from None
 
 

@@ -92,6 +92,9 @@ class LastIterate:
     evidence: Evidence = Evidence.DECLARED
 
     def __post_init__(self) -> None:
+        for name in ("lipschitz", "noise_std"):
+            if not isinstance(getattr(self, name), Schedule):
+                raise InvalidInput(f"{name} must be a Schedule over the steps: Schedule.constant(value, steps)")
         if self.diameter is not None:
             object.__setattr__(self, "diameter", _validate.positive(diameter=self.diameter))
 
@@ -119,6 +122,8 @@ class BlockSweeps:
     evidence: Evidence = Evidence.DECLARED
 
     def __post_init__(self) -> None:
+        if not (isinstance(self.coupling, FrozenArray) and isinstance(self.noise_std, FrozenArray)):
+            raise InvalidInput("coupling and noise_std must be FrozenArray(...)")
         L, s = self.coupling.values, self.noise_std.values
         if L.ndim != 2 or L.shape[0] != L.shape[1] or s.shape != (L.shape[0],):
             raise InvalidInput(f"coupling must be (p, p) and noise_std (p,), got {L.shape} and {s.shape}")

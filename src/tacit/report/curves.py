@@ -124,9 +124,8 @@ def _decorate(ax: Axes, report: PlanReport) -> None:
     from matplotlib.ticker import MaxNLocator
 
     s = report.settings
-    values = [e for curve in report.curves for e in curve.epsilon if e > 0 and math.isfinite(e)]
     last = [e for e in (curve.epsilon[-1] for curve in report.curves) if e > 0 and math.isfinite(e)]
-    if values and max(last, default=1) > 5 * min(last, default=1):
+    if max(last, default=1) > 5 * min(last, default=1):
         ax.set_yscale("log")
     if s.epochs >= 10 and ax.get_yscale() == "log":
         ax.set_xscale("log")

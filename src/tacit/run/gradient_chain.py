@@ -96,7 +96,8 @@ class GradientChain:
         relation = Adjacency.parse(adjacency)
         if relation is Adjacency.ADD_REMOVE:
             raise InvalidInput(
-                "under add/remove the number of records is secret, but this chain divides by it: use replace-one or zero-out"
+                "under add/remove the number of records is secret, but this chain divides by it: use replace-one or "
+                "zero-out"
             )
         nm = _validate.positive(noise_multiplier=noise_multiplier)
         eta, sizes = self.step_size.to_array(), self._sizes()
