@@ -169,7 +169,11 @@ def _grids(adjacency: Adjacency, rounds: Rounds, mu: float) -> tuple[float, ...]
 def _upper(adjacency: Adjacency, rounds: Rounds, mu: float, target: float, grid: float) -> float:
     if target < SMALL_DELTA:
         return _tilted(adjacency, rounds, mu, target, grid, upper=True)
-    return float(_pessimistic(adjacency, rounds, mu, grid).get_epsilon_for_delta(target - FFT_FLOOR))
+    try:
+        total = _pessimistic(adjacency, rounds, mu, grid)
+    except ValueError:  # dp_accounting trips over its own rounding at rates near its grid
+        return _tilted(adjacency, rounds, mu, target, grid, upper=True)
+    return float(total.get_epsilon_for_delta(target - FFT_FLOOR))
 
 
 def _lower(adjacency: Adjacency, rounds: Rounds, mu: float, target: float, grid: float) -> float:
