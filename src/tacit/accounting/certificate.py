@@ -61,9 +61,10 @@ class Certificate:
     loaded. Where several theorems cover a part, every query takes the tightest.
     """
 
-    __slots__ = ("__weakref__", "_combinations", "_marks", "_plan", "_reference")
+    __slots__ = ("__weakref__", "_combinations", "_marks", "_only", "_plan", "_reference")
     _combinations: tuple[tuple[tuple[Bound, ...], Curve], ...]
     _marks: tuple[str, ...]
+    _only: tuple[str | None, ...]
     _plan: Plan
     _reference: float
 
@@ -73,6 +74,7 @@ class Certificate:
         bounds: Sequence[Sequence[Bound]],
         marks: Iterable[str],
         reference: float,
+        only: Sequence[str | None],
         *,
         seal: object = None,
     ) -> None:
@@ -82,6 +84,7 @@ class Certificate:
         store(self, "_plan", plan)
         store(self, "_marks", tuple(dict.fromkeys(marks)))
         store(self, "_reference", reference)
+        store(self, "_only", tuple(only))
         store(self, "_combinations", tuple((c, compose([b.curve for b in c])) for c in _combinations(bounds)))
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -162,15 +165,15 @@ class Certificate:
 
     @property
     def view(self) -> str:
-        """What may be seen: the narrowest view among the theorems used."""
-        views = [theorem.view for theorem in self.theorems]
+        """What may be seen: the narrowest view of any theorem that a number of this certificate may rest on."""
+        views = [bound.theorem.view for bounds, _ in self._combinations for bound in bounds]
         return next((view for view in views if view != "every iterate"), "every iterate")
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
-        """Everything the number rests on, each enforced, checked or declared."""
-        bounds = self._tightest(self._reference)[1]
-        return tuple(dict.fromkeys(a for bound in bounds for a in bound.assumptions))
+        """Everything that a number of this certificate may rest on, each enforced, checked or declared."""
+        used = (bound for bounds, _ in self._combinations for bound in bounds)
+        return tuple(dict.fromkeys(a for bound in used for a in bound.assumptions))
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -180,17 +183,17 @@ class Certificate:
     @property
     def digest(self) -> str:
         """sha256 of the plan and marks: names the promise."""
-        return digest((self._plan, *self._marks))
+        return digest((self._plan, self._marks, self._only))
 
     def marked(self, mark: str) -> Certificate:
         """The same certificate with one more mark."""
-        return _make(self._plan, (*self._marks, mark), self._reference, None)
+        return _make(self._plan, (*self._marks, mark), self._reference, self._only)
 
     def __add__(self, other: Certificate) -> Certificate:
         if not isinstance(other, Certificate):
             return NotImplemented
         plan = Plan.of(self._plan, other._plan)
-        return _make(plan, (*self._marks, *other._marks), self._reference, None)
+        return _make(plan, (*self._marks, *other._marks), self._reference, (*self._only, *other._only))
 
     # -- for people and for disks -----------------------------------------------------------------------
 
@@ -233,10 +236,12 @@ class Certificate:
         )
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Certificate) and (self._plan, self._marks) == (other._plan, other._marks)
+        if not isinstance(other, Certificate):
+            return NotImplemented
+        return (self._plan, self._marks, self._only) == (other._plan, other._marks, other._only)
 
     def __hash__(self) -> int:
-        return hash((self._plan, self._marks))
+        return hash((self._plan, self._marks, self._only))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: the plan, the theorems, and the claim in numbers."""
@@ -250,7 +255,9 @@ class Certificate:
             "theorems": [bound.theorem.id for bound in bounds],
             "assumptions": [{"text": a.text, "evidence": a.evidence.value} for a in self.assumptions],
             "marks": list(self._marks),
+            "only": list(self._only),
             "plan": to_json(self._plan),
+            "digest": self.digest,
         }
 
     def to_json(self) -> str:
@@ -269,20 +276,22 @@ class Certificate:
 
         Raises:
             InvalidInput: if the text is not a certificate.
-            MechanismMismatch: if the file claims less ε than its plan costs.
+            MechanismMismatch: if the file claims less ε than its plan costs, or was edited without care.
         """
         try:
             data = json.loads(text)
             plan, marks = from_json(data["plan"]), [str(m) for m in data["marks"]]
+            only = [None if name is None else str(name) for name in data["only"]]
             claim = {name: float(value) for name, value in data["claim"].items()}
             delta, claimed = claim["delta"], claim["epsilon"]
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
             raise InvalidInput(f"not a certificate: {error}") from None
-        if math.isnan(claimed) or not isinstance(plan, Plan) or data.get("format") != FORMAT:
+        whole = isinstance(plan, Plan) and len(only) == len(plan) and data.get("format") == FORMAT
+        if not whole or math.isnan(claimed):
             raise InvalidInput(f"not a certificate of format {FORMAT}")
-        fresh = certify(plan, delta=delta)
-        for mark in marks:
-            fresh = fresh.marked(mark)
+        fresh = _make(plan, marks, _validate.delta(delta), only)
+        if fresh.digest != data.get("digest"):
+            raise MechanismMismatch("the file's plan or marks are not those it was written with; do not rely on it")
         actual = fresh.epsilon(delta)
         if claimed < actual * (1 - 1e-6):
             raise MechanismMismatch(
@@ -334,13 +343,14 @@ def certify(
         NotCovered: if no theorem covers a part; the message names the axis and a way out.
     """
     reference = REFERENCE_DELTA if delta is None else _validate.delta(delta)
-    return _make(Plan.of(plan), (), reference, theorem)
+    whole = Plan.of(plan)
+    return _make(whole, (), reference, [theorem] * len(whole))
 
 
-def _make(plan: Plan, marks: Iterable[str], reference: float, theorem: str | None) -> Certificate:
+def _make(plan: Plan, marks: Iterable[str], reference: float, only: Sequence[str | None]) -> Certificate:
     _check_starts(plan)
-    bounds = [_bounds(part, theorem) for part in plan]
-    return Certificate(plan, bounds, marks, reference, seal=_SEAL)
+    bounds = [_bounds(part, theorem) for part, theorem in zip(plan, only, strict=True)]
+    return Certificate(plan, bounds, marks, reference, only, seal=_SEAL)
 
 
 def _check_starts(plan: Plan) -> None:
@@ -386,12 +396,15 @@ def _mechanism_bounds(mechanism: Mechanism, theorem: str | None) -> list[Bound]:
 
 
 def _selection_bounds(selection: Selection, theorem: str | None) -> list[Bound]:
-    base = _make(Plan(selection.base), (), REFERENCE_DELTA, None)
-    holdout = _make(Plan(selection.holdout), (), REFERENCE_DELTA, None) if selection.holdout else None
-    secret = (
+    base = certify(Plan(selection.base))
+    holdout = certify(Plan(selection.holdout)) if selection.holdout else None
+    secret: tuple[Assumption, ...] = (
         Assumption("the number of candidates, their scores and the duration stay secret", Evidence.ENFORCED),
         Assumption("the score is part of what one candidate costs", Evidence.ENFORCED),
     )
+    if holdout is not None:
+        apart = Assumption("the hold-out shares no record with the training data", Evidence.DECLARED)
+        secret = (*holdout.assumptions, apart, *secret)
     curve, held = _single_curve(base), _single_curve(holdout) if holdout else None
     return [
         Bound(t, c, (*base.assumptions, *secret))

@@ -225,8 +225,8 @@ def _published_rates(mechanism: Mechanism) -> list[float]:
 
 def _line_epsilon(rho: float, delta: float) -> float:
     """ε(δ) of a Rényi line α·ρ: the conversion of Canonne, Kamath, Steinke (2020), minimised over α."""
-    if rho == 0:
-        return 0.0
+    if rho == 0 or not rho < math.inf:
+        return 0.0 if rho == 0 else math.inf
     a = 1 + np.geomspace(1e-4, 1e6, 4000)
     with np.errstate(divide="ignore"):
         values = a * rho + np.log1p(-1 / a) - (math.log(delta) + np.log(a)) / (a - 1)

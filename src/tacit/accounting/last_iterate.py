@@ -103,20 +103,35 @@ def _chain(lipschitz: ArrayLike, shift: ArrayLike, noise_std: ArrayLike) -> tupl
     return np.ascontiguousarray(c), np.ascontiguousarray(d), np.ascontiguousarray(s)
 
 
-def _rescaled(d: Array, s: Array) -> tuple[Array, Array, float]:
-    """D and s over their largest value: μ depends on their proportions only."""
-    scale = max(float(d.max()), float(s.max()))
-    return (d / scale, s / scale, scale) if scale > 0 else (d, s, 1.0)
+def _energy(d: Array, s: Array, log_c: Array) -> float:
+    """μ² of a chain.
+
+    Args:
+        d: shifts.
+        s: noise.
+        log_c: logarithms of the products of later Lipschitz constants.
+
+    Returns:
+        The energy of the minorant.
+
+    Raises:
+        InvalidInput: if the numbers leave the range of floats (nothing is promised then).
+    """
+    energy = float(minorant.pool(*minorant.increments(d, s, log_c))[0])
+    if math.isnan(energy):
+        raise InvalidInput("the chain's numbers leave the range of floats: rescale shift and noise_std")
+    return energy
 
 
 def _restart(c: Array, d: Array, s: Array, log_c: Array, diameter: float) -> tuple[float, int]:
     """(energy, τ) of the best start at distance ``diameter``: searched fast, evaluated exactly."""
-    approximate = minorant.bounded_starts(d, s, log_c, diameter)
+    scale = max(float(d.max()), float(s.max()), diameter)
+    approximate = minorant.bounded_starts(d / scale, s / scale, log_c, diameter / scale)
     best = (math.inf, 0)
     for tau in np.argsort(approximate)[:3]:
         if tau == 0 or not math.isfinite(approximate[tau]):
             continue
-        energy = minorant.pool(*_from(c, d, s, log_c, diameter, int(tau)))[0]
+        energy = _energy(*_from(c, d, s, log_c, diameter, int(tau)))
         best = min(best, (energy, int(tau)))
     return best
 
@@ -146,27 +161,27 @@ def last_iterate_shifts(
         InvalidInput: if an argument is negative, NaN, infinite, empty or of the wrong shape.
     """
     c, d, s = _chain(lipschitz, shift, noise_std)
-    d, s, scale = _rescaled(d, s)
     log_c = minorant.log_products(c)
-    energy, start = minorant.pool(d, s, log_c)[0], 0
-    D = None if diameter is None else _validate.positive(diameter=diameter) / scale
+    energy, start = _energy(d, s, log_c), 0
+    D = None if diameter is None else _validate.positive(diameter=diameter)
     if D is not None:
         bounded, tau = _restart(c, d, s, log_c, D)
         if bounded < energy:
             energy, start = bounded, tau
     first, noise, logs = _from(c, d, s, log_c, D, start) if D is not None and start else (d, s, log_c)
-    _, ends, slopes, scales = minorant.pool(first, noise, logs)
+    _, ends, slopes, scales = minorant.pool(*minorant.increments(first, noise, logs))
     a = np.zeros_like(d)
     begin = start
     for end, slope, level in zip(ends, slopes, scales, strict=True):
         span = slice(begin, start + int(end) + 1)
-        a[span] = slope * np.exp(log_c[span] - level) * s[span] ** 2
+        with np.errstate(divide="ignore"):
+            a[span] = slope * np.exp(log_c[span] + 2 * np.log(s[span]) - level)
         begin = start + int(end) + 1
     z = np.zeros(len(d) + 1)
     z[start] = D if start and D is not None else 0.0
     for k in range(start, len(d)):
         z[k + 1] = max(c[k] * z[k] + d[k] - a[k], 0.0)
-    return OptimalShifts(math.sqrt(energy), a * scale, z[1:] * scale, start)
+    return OptimalShifts(math.sqrt(energy), a, z[1:], start)
 
 
 def last_iterate_mu(
@@ -190,11 +205,10 @@ def last_iterate_mu(
     4.336492
     """
     c, d, s = _chain(lipschitz, shift, noise_std)
-    d, s, scale = _rescaled(d, s)
     log_c = minorant.log_products(c)
-    energy = minorant.pool(d, s, log_c)[0]
+    energy = _energy(d, s, log_c)
     if diameter is not None:
-        energy = min(energy, _restart(c, d, s, log_c, _validate.positive(diameter=diameter) / scale)[0])
+        energy = min(energy, _restart(c, d, s, log_c, _validate.positive(diameter=diameter))[0])
     return math.sqrt(energy)
 
 
@@ -206,15 +220,24 @@ def _per_step(name: str, value: ArrayLike, k: int, epochs: int) -> Array:
     return np.tile(out, k * epochs // out.size)
 
 
+def _position_mus(c: Array, ratio: Array, s: Array, k: int) -> Array:
+    """μ for a record in each batch; a step without noise has no shift either (it is stated relative to the noise)."""
+    log_c = minorant.log_products(c)
+    noisy = (s > 0) & np.isfinite(log_c)
+    scale = np.where(noisy, log_c + np.log(np.where(s > 0, s, 1.0)), 0.0)
+    energies = minorant.cyclic_energies(noisy.astype(float), np.where(noisy, ratio, 0.0), scale, k)
+    if np.isnan(energies).any():
+        raise InvalidInput("the chain's numbers leave the range of floats: rescale ratio and noise_std")
+    return np.asarray(np.sqrt(energies))
+
+
 def _positions(n_batches: int, epochs: int, contraction: ArrayLike, ratio: ArrayLike, noise_std: ArrayLike) -> Array:
     """μ for a record in each batch."""
     k = _validate.positive_int(n_batches=n_batches)
     E = _validate.positive_int(epochs=epochs)
     c = _per_step("contraction", contraction, k, E)
     s = _per_step("noise_std", noise_std, k, E)
-    d = _per_step("ratio", ratio, k, E) * s
-    d, s, _ = _rescaled(d, s)
-    return np.asarray(np.sqrt(minorant.cyclic_energies(d, s, minorant.log_products(c), k)))
+    return _position_mus(c, _per_step("ratio", ratio, k, E), s, k)
 
 
 def noisy_cyclic_mu(
@@ -302,15 +325,14 @@ def _mechanism_positions(mechanism: Mechanism) -> Array:
     view = mechanism.view
     assert isinstance(view, LastIterate)
     c, s = view.lipschitz.to_array(), view.noise_std.to_array()
-    d = mechanism.ratio.to_array() * s
+    ratio = mechanism.ratio.to_array()
     k = mechanism.sampling.n_batches if isinstance(mechanism.sampling, Cyclic) else 1
     if view.diameter is None:
-        d, s, _ = _rescaled(d, s)
-        return np.asarray(np.sqrt(minorant.cyclic_energies(d, s, minorant.log_products(c), k)))
+        return _position_mus(c, ratio, s, k)
     mus = np.empty(k)
     for j in range(k):
-        visited = np.zeros_like(d)
-        visited[j::k] = d[j::k]
+        visited = np.zeros_like(s)
+        visited[j::k] = ratio[j::k] * s[j::k]
         mus[j] = last_iterate_mu(c, visited, s, diameter=view.diameter)
     return mus
 

@@ -7,7 +7,7 @@ In units of one record's clip, rate q, noise σ, the pair (P, Q) of a side is
 - "replace": (1−q)N(0, σ²) + qN(1, σ²) against (1−q)N(0, σ²) + qN(−1, σ²).
 
 The loss log dP/dQ grows with the output x, so a cell of outputs is an interval of losses. Its masses come from normal
-tails, accurate to the last digits however small they are.
+tails, each from the side where it is small.
 """
 
 from __future__ import annotations
@@ -92,16 +92,20 @@ def _loss_edges(side: Side, rate: float, sigma: float, losses: Array) -> Array:
     """
     if side == "add":
         return -_loss_edges("remove", rate, sigma, -losses)
-    A = rate * math.exp(-0.5 / sigma**2)
-    with np.errstate(divide="ignore", over="ignore"):
-        if side == "remove":
-            odds = (np.expm1(losses) + rate) / A
-            return np.where(odds > 0, sigma**2 * np.log(np.maximum(odds, 1e-320)), -np.inf)
-        # A·y² + (1−q)(1−e^l)·y − e^l·A = 0 for y = e^{x/σ²}, solved without cancellation
-        b = (1 - rate) * -np.expm1(losses)
-        root = np.sqrt(b * b + 4 * A * A * np.exp(losses))
-        y = np.where(b > 0, 2 * A * np.exp(losses) / (b + root), (root - b) / (2 * A))
-        return np.asarray(sigma**2 * np.log(y))
+    log_q = math.log(rate)
+    if side == "remove":  # 1 − q + q·e^{(x−½)/σ²} = e^l
+        with np.errstate(divide="ignore", invalid="ignore"):
+            small = np.log(np.maximum(np.expm1(np.minimum(losses, 1.0)) + rate, 0.0))
+            large = losses + np.log1p(-(1 - rate) * np.exp(-np.maximum(losses, 1.0)))
+        return np.asarray(0.5 + sigma**2 * (np.where(losses < 1, small, large) - log_q))
+    # A²y² + b·(Ay) − e^l·A² = 0 for y = e^{x/σ²}, A = q·e^{−1/2σ²}, b = (1−q)(1−e^l); odd in l, so l ≥ 0 suffices.
+    # In logarithms, because A underflows and e^{2l} overflows.
+    size = np.abs(losses)
+    with np.errstate(divide="ignore"):
+        log_b = math.log1p(-rate) + size + np.log(-np.expm1(-size)) if rate < 1 else np.full_like(size, -np.inf)
+        root = np.logaddexp(2 * log_b, math.log(4) + size + 2 * log_q - 1 / sigma**2) / 2
+    log_ay = np.logaddexp(log_b, root) - math.log(2)
+    return np.asarray(np.sign(losses) * (0.5 + sigma**2 * (log_ay - log_q)))
 
 
 def _mass(x: Array, means: tuple[float, ...], weights: tuple[float, ...], sigma: float) -> Array:

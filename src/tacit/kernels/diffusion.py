@@ -22,7 +22,7 @@ def diffusion_rates(c: Array, gain: Array, variance: Array, k: int, position: in
         if t % k == position:
             rate += gain[t]
         else:
-            rate *= spread / (spread + variance[t])
+            rate *= spread / (spread + variance[t]) if spread < np.inf else 1.0
         v = spread + variance[t]
         out[t] = rate
     return out

@@ -1,9 +1,10 @@
-"""The greatest convex minorant behind the last-iterate bound, in a form that never under- or overflows.
+"""The greatest convex minorant behind the last-iterate bound, in a form without a scale.
 
-Step k contributes the increment (ΔW, ΔS) = (C_k² s_k², C_k d_k) with C_k = Π_{i>k} c_i. The minorant of
-(0,0), (W_1,S_1), … pools neighbouring increments until their slopes grow (pool adjacent violators), and
-its energy is Σ (ΔS)²/ΔW over the pools. C spans hundreds of thousands of orders of magnitude at t = 10⁷,
-so a pool keeps its own logarithmic scale l: ΔW = w·e^{2l}, ΔS = v·e^{l}. The energy v²/w needs no scale.
+Step k contributes the increment (ΔW, ΔS) = (C_k² s_k², C_k d_k) with C_k = Π_{i>k} c_i. The minorant of (0,0),
+(W_1,S_1), … pools neighbouring increments until their slopes grow (pool adjacent violators), and its energy is Σ
+(ΔS)²/ΔW over the pools. C and s span hundreds of thousands of orders of magnitude, so an increment is kept as (w, v,
+l) with ΔW = w·e^{2l}, ΔS = v·e^{l}: a noisy step is w = 1, v = d/s, l = log(C s), a step without noise w = 0, v = 1,
+l = log(C d). The energy v²/w needs no scale, and neither does the comparison of slopes.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from tacit.kernels._jit import jit
 
-__all__ = ["bounded_starts", "cyclic_energies", "log_products", "pool"]
+__all__ = ["bounded_starts", "cyclic_energies", "increments", "log_products", "pool"]
 
 Array = NDArray[np.float64]
 
@@ -34,6 +35,21 @@ def log_products(c: Array) -> Array:
         lost = (new - total) - term
         total = new
     return out
+
+
+@jit
+def increments(d: Array, s: Array, log_c: Array) -> tuple[Array, Array, Array]:
+    """(w, v, l) of every step; w = v = 0 where a step neither shifts nor noises, or is forgotten (C = 0)."""
+    t = d.size
+    w, v, l = np.zeros(t), np.zeros(t), np.zeros(t)
+    for k in range(t):
+        if log_c[k] == -np.inf:
+            continue
+        if s[k] > 0.0:
+            w[k], v[k], l[k] = 1.0, d[k] / s[k], log_c[k] + np.log(s[k])
+        elif d[k] > 0.0:
+            v[k], l[k] = 1.0, log_c[k] + np.log(d[k])
+    return w, v, l
 
 
 @jit
@@ -62,15 +78,15 @@ def _energy(v_: Array, w_: Array, top: int) -> float:
 
 
 @jit
-def pool(d: Array, s: Array, log_c: Array) -> tuple[float, Array, Array, Array]:
+def pool(w: Array, v: Array, l: Array) -> tuple[float, Array, Array, Array]:
     """Energy Σ v²/w of the minorant, and its pools: last step, slope's mantissa v/w, and scale l."""
-    t = d.size
+    t = w.size
     w_, v_, l_, end = np.empty(t + 1), np.empty(t + 1), np.empty(t + 1), np.empty(t + 1)
     top = 0
     for k in range(t):
-        if log_c[k] == -np.inf or (d[k] == 0.0 and s[k] == 0.0):
+        if w[k] == 0.0 and v[k] == 0.0:
             continue
-        top = _push(w_, v_, l_, top, s[k] * s[k], d[k], log_c[k])
+        top = _push(w_, v_, l_, top, w[k], v[k], l[k])
         end[top - 1] = k
     return _energy(v_, w_, top), end[:top].copy(), v_[:top] / np.maximum(w_[:top], 1e-300), l_[:top].copy()
 
@@ -78,9 +94,9 @@ def pool(d: Array, s: Array, log_c: Array) -> tuple[float, Array, Array, Array]:
 @jit
 def _joined(w1: float, l1: float, w2: float, l2: float) -> tuple[float, float]:
     """w1·e^{2 l1} + w2·e^{2 l2} as (w, l) at the larger scale."""
-    if w1 == 0.0 or l1 == -np.inf:
+    if w1 == 0.0:
         return w2, l2
-    if w2 == 0.0 or l2 == -np.inf:
+    if w2 == 0.0:
         return w1, l1
     m = max(l1, l2)
     e1, e2 = np.exp(l1 - m), np.exp(l2 - m)
@@ -88,8 +104,8 @@ def _joined(w1: float, l1: float, w2: float, l2: float) -> tuple[float, float]:
 
 
 @jit
-def _windows(s: Array, log_c: Array, k: int) -> tuple[Array, Array]:
-    """Σ (C_i s_i)² over the k steps from each step on (fewer at the end), as (w, l) with value w·e^{2l}.
+def _windows(w: Array, l: Array, k: int) -> tuple[Array, Array]:
+    """Σ w·e^{2l} over the k steps from each step on (fewer at the end), as (w, l) with value w·e^{2l}.
 
     A window is the suffix of one epoch and the prefix of the next: both are accumulated without the
     cancellation that differences of a running sum would bring.
@@ -97,52 +113,48 @@ def _windows(s: Array, log_c: Array, k: int) -> tuple[Array, Array]:
     Returns:
         (w, l), one window per step.
     """
-    t = s.size
-    w, l = np.empty(t), np.empty(t)
-    pw, pl = np.empty(t), np.empty(t)
+    t = w.size
+    out, scale = w.copy(), l.copy()
+    pw, pl = w.copy(), l.copy()
     for i in range(t):
-        pw[i], pl[i] = s[i] * s[i], log_c[i]
         if i % k:
             pw[i], pl[i] = _joined(pw[i - 1], pl[i - 1], pw[i], pl[i])
-    for i in range(t - 1, -1, -1):
-        w[i], l[i] = s[i] * s[i], log_c[i]
-        if (i + 1) % k and i + 1 < t:
-            w[i], l[i] = _joined(w[i], l[i], w[i + 1], l[i + 1])
+    for i in range(t - 2, -1, -1):
+        if (i + 1) % k:
+            out[i], scale[i] = _joined(out[i], scale[i], out[i + 1], scale[i + 1])
     for i in range(t):
-        start = (i // k + 1) * k
         last = min(i + k, t) - 1
-        if last >= start:
-            w[i], l[i] = _joined(w[i], l[i], pw[last], pl[last])
-    return w, l
+        if last >= (i // k + 1) * k:
+            out[i], scale[i] = _joined(out[i], scale[i], pw[last], pl[last])
+    return out, scale
 
 
 @jit
-def cyclic_energies(d: Array, s: Array, log_c: Array, k: int) -> Array:
+def cyclic_energies(w: Array, v: Array, l: Array, k: int) -> Array:
     """Energies for a record in batch 0 … k−1, visited at steps j, j+k, j+2k, …; O(t) for all of them.
 
     The steps between two visits shift nothing, so they only add their noise to the visit before: each
-    visit is one increment whose w is the window sum of C²s² up to the next visit.
+    visit is one increment whose w is the window sum of the noise up to the next visit.
 
     Returns:
         One energy per batch.
     """
-    t = d.size
-    out = np.empty(k)
+    t = w.size
+    energies = np.empty(k)
     epochs = (t + k - 1) // k
     w_, v_, l_ = np.empty(epochs + 1), np.empty(epochs + 1), np.empty(epochs + 1)
-    window, scale = _windows(s, log_c, k)
+    window, scale = _windows(w, l, k)
     for j in range(k):
         top = 0
         for i in range(j, t, k):
-            if log_c[i] == -np.inf and scale[i] == -np.inf:
+            if window[i] == 0.0 and v[i] == 0.0:
                 continue
-            m = max(log_c[i], scale[i])
-            e = np.exp(scale[i] - m)
-            w, v = window[i] * e * e, d[i] * np.exp(log_c[i] - m)
-            if w > 0.0 or v > 0.0:
-                top = _push(w_, v_, l_, top, w, v, m)
-        out[j] = _energy(v_, w_, top)
-    return out
+            m = scale[i] if v[i] == 0.0 else (l[i] if window[i] == 0.0 else max(l[i], scale[i]))
+            e = np.exp(scale[i] - m) if window[i] > 0.0 else 0.0
+            shift = v[i] * np.exp(l[i] - m) if v[i] > 0.0 else 0.0
+            top = _push(w_, v_, l_, top, window[i] * e * e, shift, m)
+        energies[j] = _energy(v_, w_, top)
+    return energies
 
 
 @jit
