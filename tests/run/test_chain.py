@@ -9,8 +9,14 @@ import pytest
 
 from tacit.accounting import certify
 from tacit.errors import InvalidInput, MechanismMismatch
+from tacit.ledger import Ledger
 from tacit.mechanism import Cyclic, Evidence, Mechanism, Partition, Schedule
 from tacit.run import GradientChain, LeastSquaresGradient, VectorSum, contraction, run_chain
+
+
+@pytest.fixture(autouse=True)
+def _state(tmp_path, monkeypatch):
+    monkeypatch.setenv("TACIT_STATE_DIR", str(tmp_path / "state"))
 
 
 def chain(steps=20, k=2, n=5, eta=0.5, l2=0.1, **change) -> GradientChain:
@@ -88,6 +94,36 @@ def test_every_mismatch_is_refused():
         run_chain(chain(steps=10), total, certify(m), np.zeros(2))
     with pytest.raises(MechanismMismatch, match="all iterates"):
         run_chain(c, total, certify(Mechanism(adjacency="zero-out", ratio=1.0, steps=20)), np.zeros(2))
+
+
+def test_shares_that_are_not_the_chain_s_are_refused():
+    """Breaker's A9: uneven batches with other shares would average δ wrongly."""
+    total, c = least_squares(), chain()
+    m = c.mechanism(total, 3.0, partition=Partition.SECRET)
+    for weights in (Schedule([1.0, 0.0]), None):
+        wrong = _other(m, sampling=Cyclic(2, Partition.SECRET, weights))
+        with pytest.raises(MechanismMismatch, match="shares"):
+            run_chain(c, total, certify(wrong), np.zeros(2))
+
+
+def test_a_prox_is_declared_not_checked():
+    total = least_squares()
+    c = chain(prox=lambda w: np.clip(w, -1, 1))
+    m = c.mechanism(total, 3.0)
+    assert m.view.evidence is Evidence.DECLARED
+    run_chain(c, total, certify(m), np.zeros(2))
+    with pytest.raises(MechanismMismatch, match="prox"):
+        run_chain(c, total, certify(chain().mechanism(total, 3.0)), np.zeros(2))
+
+
+def test_replicas_are_marked_and_not_paid_for(tmp_path):
+    """Breaker's A3: a certificate is about one run."""
+    total, c = least_squares(), chain()
+    certificate = certify(c.mechanism(total, 3.0))
+    _, marked = run_chain(c, total, certificate, np.zeros(2), replicas=5)
+    assert any("5 replicas" in mark for mark in marked.marks)
+    with Ledger(tmp_path / "l.db", epsilon=99.0, delta=1e-6) as ledger, pytest.raises(MechanismMismatch):
+        run_chain(c, total, certificate, np.zeros(2), replicas=5, budget=ledger)
 
 
 def test_a_sum_without_smoothness_has_no_hidden_state_theorem():

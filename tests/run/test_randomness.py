@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import os
 import pickle
 
@@ -11,8 +12,8 @@ import pytest
 from scipy import stats
 
 from tacit.accounting import certify
-from tacit.errors import InvalidInput
-from tacit.mechanism import Factorised, Mechanism, Schedule
+from tacit.errors import InvalidInput, MechanismMismatch
+from tacit.mechanism import Factorised, Mechanism, Plan, Schedule
 from tacit.run import SEEDED, Channel, Streams, VectorSum
 
 
@@ -69,6 +70,12 @@ def test_a_forked_child_gets_fresh_noise():
     assert np.array_equal(draw(s), parent)
 
 
+def raw_noise(channel: Channel, index: int, shape: tuple[int, int]) -> np.ndarray:
+    """The standard normal numbers that hide a sum of zero at this release."""
+    content = hashlib.blake2b(np.zeros(shape).tobytes()).digest()
+    return channel._streams.at("noise", index, content).standard_normal(shape)
+
+
 # -- the noise of a channel ---------------------------------------------------------------------------------
 
 
@@ -96,11 +103,10 @@ def test_correlated_noise_is_the_rows_of_C_inverse_Z():
     bands = np.array([[1.0, 0.5, 0.2]] * 3 + [[2.0, 0.1, 0.3]] * 3)
     noise = Factorised.dense(_dense(bands))
     m = Mechanism(adjacency="zero-out", ratio=0.25, steps=6, noise=noise)
-    streams = Streams(3)
-    channel = Channel(certify(m), 2, streams=streams)
+    channel = Channel(certify(m), 2)
     zero = VectorSum(np.zeros((2, 4)), 1.0)
     got = np.stack([channel.release(zero, np.zeros((1, 4)))[0] for _ in range(6)])
-    Z = np.stack([4.0 * streams.at("noise", t).standard_normal((1, 4))[0] for t in range(6)])
+    Z = np.stack([4.0 * raw_noise(channel, t, (1, 4))[0] for t in range(6)])
     np.testing.assert_allclose(got, np.linalg.solve(_dense(bands), Z), rtol=1e-12)
 
 
@@ -115,13 +121,57 @@ def _dense(bands: np.ndarray) -> np.ndarray:
 
 def test_a_schedule_of_ratios_gives_a_schedule_of_noise():
     m = Mechanism(adjacency="zero-out", ratio=Schedule([0.5, 2.0]), steps=2)
-    streams = Streams(1)
-    channel = Channel(certify(m), 1, streams=streams)
+    channel = Channel(certify(m), 1)
     zero = VectorSum(np.zeros((1, 2)), 1.0)
     for t, sigma in enumerate((2.0, 0.5)):
-        np.testing.assert_allclose(
-            channel.release(zero, np.zeros((1, 2))), sigma * streams.at("noise", t).standard_normal((1, 2))
-        )
+        np.testing.assert_allclose(channel.release(zero, np.zeros((1, 2))), sigma * raw_noise(channel, t, (1, 2)))
+
+
+def test_two_channels_share_neither_noise_nor_batches():
+    """Breaker's A4: two parts of a plan, served from one family of streams."""
+    m = Mechanism(adjacency="zero-out", ratio=0.5, steps=1)
+    streams = Streams(1)
+    both = certify(Plan.of(m, m))
+    zero = VectorSum(np.zeros((2, 3)), 1.0)
+    seen = [Channel(both, 2, streams=streams, part=part).release(zero, np.zeros((1, 3))) for part in (0, 1, 1)]
+    assert len({row.tobytes() for row in seen}) == 3
+
+
+def test_noise_never_hides_two_different_values():
+    """Breaker's A5: one checkpoint, resumed twice, asked for different sums."""
+    m = Mechanism(adjacency="zero-out", ratio=0.5, steps=1)
+    point = Channel(certify(m), 1).checkpoint()
+    sums = [VectorSum(np.array([[v, 0.0]]), 1.0) for v in (0.0, 1.0, 1.0)]
+    a, b, again = (Channel(certify(m), 1, resume=point).release(s, np.zeros((1, 2)))[0] for s in sums)
+    assert abs(b[0] - a[0] - 1.0) > 1e-6
+    assert np.array_equal(b, again)
+
+
+def test_correlated_noise_hides_sums_of_one_bound_and_size():
+    """Breaker's A6: rows of C⁻¹Z carry the scale of earlier rows."""
+    m = Mechanism(adjacency="zero-out", ratio=0.5, steps=3, noise=Factorised.toeplitz([1.0, 0.9]))
+    channel = Channel(certify(m), 1)
+    channel.release(VectorSum(np.zeros((1, 2)), 100.0), np.zeros((1, 2)))
+    resumed = Channel(certify(m), 1, resume=channel.checkpoint())
+    for which in (channel, resumed):
+        for other in (VectorSum(np.zeros((1, 2)), 1.0), VectorSum(np.zeros((1, 5)), 100.0)):
+            with pytest.raises(MechanismMismatch, match="one bound and size"):
+                which.release(other, np.zeros((1, 2)))
+
+
+def test_a_seeded_channel_is_marked_also_when_resumed():
+    m = Mechanism(adjacency="zero-out", ratio=0.5, steps=2)
+    channel = Channel(certify(m), 1, streams=Streams(3))
+    assert channel.certificate.marks == (SEEDED,)
+    assert Channel(certify(m), 1, resume=channel.checkpoint()).certificate.marks == (SEEDED,)
+    assert Channel(certify(m), 1).certificate.marks == ()
+
+
+def test_channels_are_not_copied():
+    channel = Channel(certify(Mechanism(adjacency="zero-out", ratio=0.5, steps=2)), 1)
+    for attempt in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="not copied"):
+            attempt(channel)
 
 
 def test_the_seed_mark_is_the_documented_one():

@@ -320,7 +320,12 @@ def _combinations(bounds: Sequence[Sequence[Bound]]) -> Iterable[tuple[Bound, ..
 
 
 def _shown(value: float) -> str:
-    return f"{value:.4g}" if math.isfinite(value) else "∞"
+    """Four digits, rounded up: what is printed must hold, too."""
+    if not math.isfinite(value) or value == 0:
+        return "0" if value == 0 else "∞"
+    digits = 3 - math.floor(math.log10(value))
+    up = math.ceil(value * 10**digits) / 10**digits if abs(digits) < 300 else value
+    return f"{up:.4g}"
 
 
 # -- certify --------------------------------------------------------------------------------------------------

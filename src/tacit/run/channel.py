@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,8 +13,8 @@ from tacit import _validate
 from tacit.accounting import Certificate
 from tacit.errors import BudgetExhausted, MechanismMismatch
 from tacit.mechanism import Adjacency, Factorised, Mechanism
-from tacit.run.clipped_sum import ClippedSum
-from tacit.run.randomness import Streams
+from tacit.run.clipped_sum import REGISTRY, ClippedSum
+from tacit.run.randomness import SEEDED, Streams
 from tacit.run.sampling import Batches
 
 __all__ = ["Channel", "Checkpoint"]
@@ -31,6 +33,7 @@ class Checkpoint:
         step: the next step.
         release: the next release within it.
         past: earlier rows of correlated noise, newest last.
+        stream: bound and size that correlated noise was drawn for.
     """
 
     digest: str
@@ -39,6 +42,7 @@ class Checkpoint:
     step: int
     release: int
     past: tuple[Array, ...] = ()
+    stream: tuple[float, int] | None = None
 
     def __repr__(self) -> str:
         return f"Checkpoint(step={self.step}, release={self.release})"  # never the key
@@ -63,9 +67,9 @@ class Channel:
 
     Args:
         certificate: of the plan that is running.
+        records: how many records the sums hold.
         streams: where randomness comes from (fresh and private by default).
         part: which mechanism of the plan this channel serves.
-        records: how many records the sums hold.
         replicas: independent runs at once (audits); users have one.
         resume: a checkpoint to go on from.
     """
@@ -84,14 +88,18 @@ class Channel:
         if not isinstance(mechanism, Mechanism):
             raise MechanismMismatch("a channel serves a mechanism; run each candidate of a selection by itself")
         if resume is not None:
-            streams = _resumed(certificate, resume)
+            self._streams = _resumed(certificate, resume)
+        else:  # a family of its own: two channels never share noise or batches, whatever they share otherwise
+            self._streams = (streams or Streams()).child(f"{certificate.digest}/{part}")
         self.mechanism = mechanism
+        self.certificate = certificate.marked(SEEDED) if self._streams.seeded else certificate
         self._digest = certificate.digest
-        self._streams = streams or Streams()
         self._replicas = _validate.positive_int(replicas=replicas)
+        self._records = records
         self._batches = Batches(mechanism.sampling, records, self._replicas, self._streams)
         self._step, self._release = (resume.step, resume.release) if resume else (0, 0)
         self._past: list[Array] = [row.copy() for row in resume.past] if resume else []
+        self._stream = resume.stream if resume else None
         self._batch = self._batches.mask(self._step) if self._step < mechanism.steps else None
 
     @property
@@ -115,17 +123,42 @@ class Channel:
         m = self.mechanism
         if self._batch is None:
             raise BudgetExhausted(f"all {m.steps} certified steps are taken: certify a longer plan to go on")
+        self._check(total, state)
         index = self._step * m.releases + self._release
-        noise = self._noise(noise_std(m, total.bound, index), index, total.size)
-        out = total.total(state, self._batch) + noise
+        clean = total.total(state, self._batch)
+        out = clean + self._noise(noise_std(m, total.bound, index), index, clean)
         self._release += 1
         if self._release == m.releases:
             self._step, self._release = self._step + 1, 0
             self._batch = self._batches.mask(self._step) if self._step < m.steps else None
         return out
 
-    def _noise(self, sigma: float, index: int, size: int) -> Array:
-        z = sigma * self._streams.at("noise", index).standard_normal((self._replicas, size))
+    def _check(self, total: ClippedSum, state: Array) -> None:
+        if type(total) not in REGISTRY.values():
+            raise MechanismMismatch(f"{type(total).__name__} is not a registered sum: decorate it with @register(name)")
+        if np.ndim(state) < 1 or len(state) != self._replicas:
+            raise MechanismMismatch(
+                f"the state must have one row per replica ({self._replicas}), got {np.shape(state)}"
+            )
+        if total.records != self._records:
+            raise MechanismMismatch(f"the sum holds {total.records} records, the channel draws from {self._records}")
+        if isinstance(self.mechanism.noise, Factorised):
+            # Row t of C⁻¹Z mixes the scales of earlier rows, so one strategy hides sums of one bound and one size.
+            self._stream = self._stream or (total.bound, total.size)
+            if self._stream != (total.bound, total.size):
+                raise MechanismMismatch("correlated noise hides sums of one bound and size: use one mechanism for each")
+
+    def _noise(self, sigma: float, index: int, clean: Array) -> Array:
+        """Noise named after what it hides: the same value is hidden by the same noise, another value by other noise.
+
+        A step that is repeated after a crash, or by a second channel resumed from one checkpoint, then either repeats
+        its release to the bit or draws afresh.
+
+        Returns:
+            As many numbers as ``clean`` has.
+        """
+        content = hashlib.blake2b(np.ascontiguousarray(clean).tobytes()).digest()
+        z = sigma * self._streams.at("noise", index, content).standard_normal(clean.shape)
         if not isinstance(self.mechanism.noise, Factorised):
             return z
         return self._correlated(self.mechanism.noise, z)
@@ -150,7 +183,11 @@ class Channel:
             self._step,
             self._release,
             tuple(row.copy() for row in self._past),
+            self._stream,
         )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a channel is not copied or pickled: two copies would each spend the budget once")
 
 
 def _resumed(certificate: Certificate, checkpoint: Checkpoint) -> Streams:

@@ -50,7 +50,8 @@ class GradientChain:
         l2: λ of the ridge λ/2‖θ‖², in every coordinate.
         n_batches: k; 1 means full batches.
         records: n, public.
-        prox: a 1-Lipschitz, data-free map applied after each step (projection, soft threshold), or None.
+        prox: a 1-Lipschitz, data-free map applied after each step (projection, soft threshold), or None. Nobody checks
+            that it is one, so the certificate then lists the Lipschitz constant as declared.
     """
 
     step_size: Schedule
@@ -111,7 +112,7 @@ class GradientChain:
             view=LastIterate(
                 lipschitz=Schedule(contraction(eta, total.smoothness, self.l2)),
                 noise_std=Schedule(eta * nm * total.bound / sizes),
-                evidence=Evidence.CHECKED,
+                evidence=Evidence.CHECKED if self.prox is None else Evidence.DECLARED,
             ),
         )
 
@@ -139,6 +140,12 @@ class GradientChain:
             raise MechanismMismatch(
                 f"certified for {batches} batches, but the chain has {self.n_batches} of {total.records} records"
             )
+        shares = batch_sizes(self.records, batches) / self.records
+        stated = getattr(mechanism.sampling, "weights", None)
+        if not np.allclose(shares, 1 / batches if stated is None else stated.to_array(), rtol=1e-9, atol=0):
+            raise MechanismMismatch("the certified shares of the batches are not those of this chain")
+        if view.evidence is Evidence.CHECKED and self.prox is not None:
+            raise MechanismMismatch("the certificate says that the map was checked, but nobody checks a prox")
         if view.diameter is not None:
             raise MechanismMismatch("certified for a bounded domain, but this chain does not promise a projection")
         if total.smoothness is None:

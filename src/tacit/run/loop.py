@@ -25,7 +25,10 @@ Progress = Callable[[int, int], None]
 
 
 class Solver(Protocol[State]):
-    """Post-processing of releases: whatever it does with them, the certificate holds."""
+    """Post-processing of releases: whatever it does with them, the certificate holds.
+
+    It may pass any registered sum over the same records to ``release``; the channel checks that it is one.
+    """
 
     def mechanism(self) -> Mechanism:
         """What it will ask for."""
@@ -130,7 +133,7 @@ def run_chain(
         seed: makes the run repeatable and marks its certificate.
         budget: a ledger.
         note: for the ledger.
-        replicas: independent runs at once (audits).
+        replicas: independent runs at once, for audits: the certificate is then marked, because it is about one run.
         progress: called with (steps done, steps).
 
     Returns:
@@ -145,7 +148,11 @@ def run_chain(
     if isinstance(mechanism.view, AllIterates):
         raise MechanismMismatch("the certificate is for all iterates: use run(), or certify the last iterate")
     step.check(mechanism, total)
+    if replicas != 1 and budget is not None:
+        raise MechanismMismatch("replicas are for audits of made-up records: a budget pays for one run")
     certificate, streams = _open(certificate, budget, note, seed)
+    if replicas != 1:
+        certificate = certificate.marked(f"not private: {replicas} replicas of one run, for an audit")
     channel = Channel(certificate, total.records, streams=streams, replicas=replicas)
     theta = np.tile(np.asarray(start, float), (replicas, 1))
     for k in range(mechanism.steps):

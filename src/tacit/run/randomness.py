@@ -1,8 +1,9 @@
 """Where randomness comes from: AES in counter mode, keyed by the operating system, one stream per purpose and step.
 
 A stream is named, not shared: ``streams.at("noise", step=7)`` always yields the same numbers, and no other name
-yields them. So a resumed run repeats an interrupted step exactly, and never reuses its noise for another. Keys are
-secret: they are not pickled, not copied, and a forked child gets fresh ones.
+yields them. The channel puts what the noise will hide into the name of its stream, so a resumed run repeats an
+interrupted step exactly, and noise never hides two different values. Keys are secret: they are not pickled, not
+copied, and a forked child gets fresh ones.
 """
 
 from __future__ import annotations
@@ -43,11 +44,20 @@ class Streams:
         if key is None:
             key = secrets.token_bytes(32) if seed is None else hashlib.blake2b(b"%d" % seed, digest_size=32).digest()
         self._key = key
+        self._children = 0
         _alive.add(self)
 
-    def at(self, purpose: str, step: int = 0) -> np.random.Generator:
-        """The generator of this purpose and step; asking again starts it again."""
-        name = f"{purpose}/{step}".encode()
+    def child(self, purpose: str) -> Streams:
+        """A family of streams of its own: another one at every call, also for the same purpose."""
+        name = f"child/{self._children}/{purpose}".encode()
+        self._children += 1
+        out = Streams(key=hashlib.blake2b(name, digest_size=32, key=self._key).digest())
+        out.seeded = self.seeded
+        return out
+
+    def at(self, purpose: str, step: int = 0, content: bytes = b"") -> np.random.Generator:
+        """The generator of this purpose, step and content; asking again starts it again."""
+        name = f"at/{purpose}/{step}/".encode() + content
         key = hashlib.blake2b(name, digest_size=16, key=self._key).digest()
         return np.random.Generator(randomgen.AESCounter(key=int.from_bytes(key, "little")))
 
