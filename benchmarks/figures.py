@@ -48,7 +48,7 @@ def main() -> int:
             "max_ratio": data.max_ratio,
             "min_ratio": data.min_ratio,
             "seconds": round(time.perf_counter() - start, 2),
-            "file": folder / f"{name}.png".name,
+            "file": f"{name}.png",
         }
         print(json.dumps(line), flush=True)
     return int(not worst <= 1 + TOLERANCE)

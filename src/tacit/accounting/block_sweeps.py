@@ -25,17 +25,9 @@ from scipy import optimize
 
 from tacit import _validate
 from tacit.accounting.curve import Gaussian
-from tacit.accounting.theorem import (
-    HIDDEN_CHAIN,
-    Accountant,
-    Assumption,
-    Gap,
-    Theorem,
-    chain_assumptions,
-    fixed_membership,
-)
+from tacit.accounting.theorem import ChainAccountant, Gap, Theorem, fixed_membership
 from tacit.errors import InvalidInput
-from tacit.mechanism import Adjacency, BlockSweeps, Cyclic, FullBatch, Independent, Mechanism
+from tacit.mechanism import BlockSweeps, Cyclic, Mechanism
 
 __all__ = ["BlockShift", "block_sweep_mu"]
 
@@ -102,7 +94,7 @@ def _noise_per_update(noise_std: ArrayLike, sweeps: int, p: int) -> Array:
     return s
 
 
-class BlockShift(Accountant):
+class BlockShift(ChainAccountant):
     """The last iterate of Gauss–Seidel sweeps over blocks (module docstring).
 
     Formal guarantee: the last iterate of all blocks together is μ-GDP, for the worst batch of the record.
@@ -117,14 +109,7 @@ class BlockShift(Accountant):
         "shifted interpolation, Bok, Su, Altschuler (2024), block by block",
         "the final model",
     )
-    covers: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "adjacency": tuple(Adjacency),
-        "sampling": (FullBatch, Cyclic),
-        "noise": (Independent,),
-        "view": (BlockSweeps,),
-        "view.output": HIDDEN_CHAIN["view.output"],
-        "view.memory": HIDDEN_CHAIN["view.memory"],
-    }
+    covers: ClassVar[Mapping[str, tuple[Any, ...]]] = {**ChainAccountant.covers, "view": (BlockSweeps,)}
 
     def relations(self, mechanism: Mechanism) -> list[Gap]:
         """Every block needs noise, the problem must be small, and batches of fixed membership a public n."""
@@ -152,9 +137,3 @@ class BlockShift(Accountant):
             visited[j::k] = d[j::k]
             worst = max(worst, block_sweep_mu(view.coupling.values, visited, s))
         return Gaussian(worst if math.isfinite(worst) else math.inf)
-
-    def assumptions(self, mechanism: Mechanism) -> tuple[Assumption, ...]:
-        """Composition's assumptions and those of the chain."""
-        view = mechanism.view
-        assert isinstance(view, BlockSweeps)
-        return (*super().assumptions(mechanism), *chain_assumptions(view))

@@ -16,31 +16,20 @@ comparison, never a certificate. Our last-iterate bound is never larger.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
 from tacit.accounting.curve import Profile, delta_of
-from tacit.accounting.theorem import (
-    HIDDEN_CHAIN,
-    Accountant,
-    Assumption,
-    Gap,
-    Theorem,
-    chain_assumptions,
-    fixed_membership,
-)
+from tacit.accounting.theorem import ChainAccountant, Gap, Theorem, fixed_membership
 from tacit.errors import InvalidInput
 from tacit.kernels.diffusion import diffusion_rates
 from tacit.mechanism import (
-    Adjacency,
     BlockSweeps,
     Cyclic,
     FullBatch,
-    Independent,
     LastIterate,
     Mechanism,
     Plan,
@@ -136,7 +125,7 @@ def published_diffusion_mixture(
     return float((top + math.log(np.exp(exponents - top).mean())) / (order - 1))
 
 
-class PublishedDiffusion(Accountant):
+class PublishedDiffusion(ChainAccountant):
     """Corollary 4.5 of paper 000, for one block (module docstring).
 
     Formal guarantee: the last iterate has Rényi divergence at most α·R for every α > 1, for the worst batch;
@@ -151,13 +140,6 @@ class PublishedDiffusion(Accountant):
         "paper 000, Corollary 4.5 with Lemma C.3, iterated; errata E6–E9",
         "the final model",
     )
-    covers: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "adjacency": tuple(Adjacency),
-        "sampling": (FullBatch, Cyclic),
-        "noise": (Independent,),
-        "view": (LastIterate,),
-        **HIDDEN_CHAIN,
-    }
 
     def relations(self, mechanism: Mechanism) -> list[Gap]:
         """Every step needs noise, and batches of fixed membership a public n."""
@@ -181,12 +163,6 @@ class PublishedDiffusion(Accountant):
         """The Rényi line α·R as a profile."""
         rho = self.rate(mechanism)
         return Profile(lambda e: delta_of(lambda d: _line_epsilon(rho, d), e), lambda d: _line_epsilon(rho, d))
-
-    def assumptions(self, mechanism: Mechanism) -> tuple[Assumption, ...]:
-        """Composition's assumptions and those of the chain."""
-        view = mechanism.view
-        assert isinstance(view, LastIterate)
-        return (*super().assumptions(mechanism), *chain_assumptions(view))
 
 
 def published_line(plan: Plan, delta: float) -> float | None:

@@ -23,9 +23,8 @@ hockey-stick divergence); the average is not Gaussian.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,23 +32,12 @@ from numpy.typing import ArrayLike, NDArray
 from tacit import _validate
 from tacit.accounting.curve import Gaussian, Profile
 from tacit.accounting.gdp import gdp_delta
-from tacit.accounting.theorem import (
-    HIDDEN_CHAIN,
-    Accountant,
-    Assumption,
-    Gap,
-    Theorem,
-    chain_assumptions,
-    fixed_membership,
-)
+from tacit.accounting.theorem import Assumption, ChainAccountant, Gap, Theorem, fixed_membership
 from tacit.errors import InvalidInput
 from tacit.kernels import minorant
 from tacit.mechanism import (
-    Adjacency,
     Cyclic,
     Evidence,
-    FullBatch,
-    Independent,
     LastIterate,
     Mechanism,
     Partition,
@@ -337,7 +325,7 @@ def _mechanism_positions(mechanism: Mechanism) -> Array:
     return mus
 
 
-class LastIterateMinorant(Accountant):
+class LastIterateMinorant(ChainAccountant):
     """The last iterate of a chain whose whole state receives isotropic noise (module docstring).
 
     Formal guarantee: the last iterate, and nothing else of the run, is μ-GDP.
@@ -352,13 +340,6 @@ class LastIterateMinorant(Accountant):
         "shifted interpolation, Bok, Su, Altschuler (2024), Theorem 3.1, with optimal shifts",
         "the final model",
     )
-    covers: ClassVar[Mapping[str, tuple[Any, ...]]] = {
-        "adjacency": tuple(Adjacency),
-        "sampling": (FullBatch, Cyclic),
-        "noise": (Independent,),
-        "view": (LastIterate,),
-        **HIDDEN_CHAIN,
-    }
 
     def relations(self, mechanism: Mechanism) -> list[Gap]:
         """Batches of fixed membership need a public n, and a chain needs noise."""
@@ -371,17 +352,6 @@ class LastIterateMinorant(Accountant):
     def curve(self, mechanism: Mechanism) -> Gaussian:
         """Gaussian with the worst position's μ."""
         return Gaussian(float(_mechanism_positions(mechanism).max()))
-
-    def assumptions(self, mechanism: Mechanism) -> tuple[Assumption, ...]:
-        """Composition's assumptions and those of the chain."""
-        view = mechanism.view
-        assert isinstance(view, LastIterate)
-        extra = (
-            (Assumption("every step projects onto a set of the stated diameter", Evidence.ENFORCED),)
-            if view.diameter is not None
-            else ()
-        )
-        return (*super().assumptions(mechanism), *chain_assumptions(view), *extra)
 
 
 class LastIterateAveraged(LastIterateMinorant):

@@ -18,6 +18,7 @@ from tacit.mechanism import (
     CyclicPoisson,
     Evidence,
     FullBatch,
+    Independent,
     LastIterate,
     Mechanism,
     Memory,
@@ -29,12 +30,11 @@ from tacit.mechanism import (
 
 __all__ = [
     "ANY_VIEW",
-    "HIDDEN_CHAIN",
     "Accountant",
     "Assumption",
+    "ChainAccountant",
     "Gap",
     "Theorem",
-    "chain_assumptions",
     "fixed_membership",
 ]
 
@@ -176,8 +176,9 @@ def _sampled(mechanism: Mechanism) -> tuple[Assumption, ...]:
     return (Assumption(text, Evidence.ENFORCED),) if text else ()
 
 
-def chain_assumptions(view: LastIterate | BlockSweeps) -> tuple[Assumption, ...]:
+def _chain_assumptions(view: LastIterate | BlockSweeps) -> tuple[Assumption, ...]:
     """What every hidden-state theorem needs."""
+    bounded = Assumption("every step projects onto a set of the stated diameter", Evidence.ENFORCED)
     start = (
         Assumption("the chain starts at a public point", Evidence.ENFORCED)
         if view.start is Start.PUBLIC
@@ -191,6 +192,7 @@ def chain_assumptions(view: LastIterate | BlockSweeps) -> tuple[Assumption, ...]
         Assumption("no momentum and no per-record state is carried between steps", Evidence.ENFORCED),
         start,
         Assumption("every step's map has the stated Lipschitz constant, for every data set", view.evidence),
+        *((bounded,) if getattr(view, "diameter", None) is not None else ()),
     )
 
 
@@ -203,9 +205,21 @@ def fixed_membership(mechanism: Mechanism) -> list[Gap]:
     return [Gap("sampling", reason, "use replace-one or zero-out, full batches, or Poisson sampling")]
 
 
-HIDDEN_CHAIN: Mapping[str, tuple[Any, ...]] = {
-    "view.output": (Output.LAST_ITERATE,),
-    "view.memory": (Memory.NONE,),
-    "view.noise_shape": (NoiseShape.ISOTROPIC,),
-}
-"""What a chain must look like for a hidden-state theorem."""
+class ChainAccountant(Accountant):
+    """A theorem about the last state of a hidden chain: what all of them cover and assume."""
+
+    covers: ClassVar[Mapping[str, tuple[Any, ...]]] = {
+        "adjacency": tuple(Adjacency),
+        "sampling": (FullBatch, Cyclic),
+        "noise": (Independent,),
+        "view": (LastIterate,),
+        "view.output": (Output.LAST_ITERATE,),
+        "view.memory": (Memory.NONE,),
+        "view.noise_shape": (NoiseShape.ISOTROPIC,),
+    }
+
+    def assumptions(self, mechanism: Mechanism) -> tuple[Assumption, ...]:
+        """Composition's assumptions and those of the chain."""
+        view = mechanism.view
+        assert isinstance(view, LastIterate | BlockSweeps)
+        return (*super().assumptions(mechanism), *_chain_assumptions(view))
