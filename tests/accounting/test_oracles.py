@@ -79,14 +79,14 @@ CYCLIC = pytest.mark.parametrize("case", ORACLES["noisycgd"], ids=lambda c: f"k=
 def test_noisy_cyclic_positions(case):
     positions = [0] if case["k"] == 1 else [0, case["k"] // 2, case["k"] - 1]
     found = [noisy_cyclic_mu(case["k"], case["E"], case["c"], case["d_over_s"], position=j) for j in positions]
-    assert found == pytest.approx(case["mu_pos_first_mid_last"], rel=1e-5)
+    assert found == pytest.approx(case["mu_pos_first_mid_last"], rel=1e-6)
 
 
 @CYCLIC
 def test_noisy_cyclic_epsilon(case):
     k, E, r = case["k"], case["E"], case["d_over_s"]
     mu = noisy_cyclic_mu(k, E, case["c"], r)
-    assert gdp_epsilon(mu, DELTA) == pytest.approx(case["eps_last"], rel=1e-5)
+    assert gdp_epsilon(mu, DELTA) == pytest.approx(case["eps_last"], rel=1e-6)
     assert gdp_epsilon(r * math.sqrt(E), DELTA) == pytest.approx(case["eps_composition"], rel=1e-6)
 
 
@@ -125,8 +125,8 @@ def test_improves_theorem_28_for_one_batch(E, c):
 @pytest.mark.parametrize("case", ORACLES["gcm_random"], ids=lambda c: f"t={len(c['c'])},mu={c['mu']:.3f}")
 def test_random_chains(case):
     c, d, s = case["c"], case["d"], case["s"]
-    assert last_iterate_mu(c, d, s) == pytest.approx(case["mu"], rel=1e-5)
-    assert last_iterate_mu(c, d, s, diameter=case["D"]) == pytest.approx(case["mu_bounded"], rel=1e-5)
+    assert last_iterate_mu(c, d, s) == pytest.approx(case["mu"], rel=1e-6)
+    assert last_iterate_mu(c, d, s, diameter=case["D"]) == pytest.approx(case["mu_bounded"], rel=1e-6)
     assert case["mu_linear_slope_c"] <= last_iterate_mu(c, d, s) * (1 + 1e-9)
 
 
@@ -142,7 +142,7 @@ def test_published_recursion_and_ours_beside_it(case):
     assert found == pytest.approx(case["R_over_alpha"], rel=1e-6)
     ratio = math.sqrt(case["eta"] * case["Sg"] ** 2 / (2 * case["b"] ** 2 * case["o"]))
     mu = noisy_cyclic_mu(MBCD_BATCHES, case["K"], case["LF"], ratio, position=case["j0"])
-    assert mu**2 / 2 == pytest.approx(case["gcm_half_mu2"], rel=1e-5)
+    assert mu**2 / 2 == pytest.approx(case["gcm_half_mu2"], rel=1e-6)
     assert mu**2 / 2 < found
 
 
@@ -183,7 +183,7 @@ def renyi_delta(orders, divergence, epsilon):
 def test_selection_renyi_with_the_base_converted_through_renyi():
     from dp_accounting.rdp.rdp_privacy_accountant import compute_delta
 
-    orders = 1 + np.geomspace(1e-1, 1e3, 2500)
+    orders = 1 + np.geomspace(1e-1, 1e3, 6000)
     line = orders * SELECTION["mu"] ** 2 / 2
     for epsilon in (0.01, 0.5, 2.0):
         ours = renyi_delta(orders, line, np.array([epsilon]))[0]
@@ -191,5 +191,5 @@ def test_selection_renyi_with_the_base_converted_through_renyi():
     found = renyi_poisson_epsilon(
         SELECTION["mu"], SELECTION["m"], DELTA, base_delta=lambda hat: renyi_delta(orders, line, hat)
     )
-    assert found == pytest.approx(SELECTION["rdp_papernot_steinke"], rel=1e-5)
+    assert found == pytest.approx(SELECTION["rdp_papernot_steinke"], rel=1e-6)
     assert selection_epsilon(SELECTION["mu"], SELECTION["m"], DELTA, method="renyi") < found

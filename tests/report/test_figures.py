@@ -93,7 +93,7 @@ def test_the_benchmark_writes_and_passes(tmp_path: Path, monkeypatch, capsys) ->
     assert stopped.value.code == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["figure"] for line in lines] == [*figures.FIGURES, "plan"]
-    assert all(Path(line["file"]).stat().st_size > 20_000 for line in lines)
+    assert all((tmp_path / "new" / line["file"]).stat().st_size > 20_000 for line in lines)
 
 
 def test_the_benchmark_fails_if_ours_were_larger(tmp_path: Path, monkeypatch, capsys) -> None:

@@ -59,7 +59,7 @@ def loss_range(side: Side, rate: float, sigma: float) -> float:
 
 def pessimistic_cells(
     side: Side, rate: float, sigma: float, grid: float, reach: float = REACH
-) -> tuple[int, Array, float]:
+) -> tuple[float, Array, float]:
     """A probability on grid losses whose divergences lie above those of the pair ("connect the dots").
 
     The masses (p, q) of the outputs with losses in [kh, (k+1)h] are split into atoms at both ends that keep p and q: a
@@ -129,9 +129,38 @@ def _cells(side: Side, rate: float, sigma: float, edges: Array) -> tuple[Array, 
     return _mass(edges, *mixture, sigma), _mass(edges, (0.0, -1.0), (1 - rate, rate), sigma)
 
 
+def _offset(side: Side, rate: float, sigma: float, grid: float, span: float) -> float:
+    """Where to put the grid so that the bulk's cell has a grid loss, in units of the grid.
+
+    For small q most outputs have losses within a hair of the limit ±log(1−q). The cell at the limit is cut where the
+    loss at its edge is h/2 away from the cell's own, and the grid is laid through the latter.
+
+    Returns:
+        A number in [0, 1).
+    """
+    if side == "replace" or rate == 1:
+        return 0.0
+    outer = -np.inf if side == "remove" else np.inf
+
+    def cell(x: float) -> tuple[float, float]:
+        """The cell's own loss, and how far its edge is from that."""
+        P, Q = _cells(side, rate, sigma, np.sort(np.array([x, outer])))
+        if not (P[0] > 0 and Q[0] > 0):
+            return 0.0, 0.0
+        p, q = _log_densities(side, rate, sigma, np.array([x]))
+        own = math.log(P[0] / Q[0])
+        return own, abs(float(p[0] - q[0]) - own)
+
+    near, far = (-span, span) if side == "remove" else (span, -span)
+    for _ in range(100):
+        middle = (near + far) / 2
+        near, far = (middle, far) if cell(middle)[1] < grid / 2 else (near, middle)
+    return (cell(near)[0] / grid) % 1.0
+
+
 def optimistic_cells(
     side: Side, rate: float, sigma: float, grid: float, reach: float = REACH
-) -> tuple[int, Array, float]:
+) -> tuple[float, Array, float]:
     """A sub-probability on grid losses whose divergences lie below those of the pair.
 
     Cell k lies around the loss kh, its edges placed such that its own loss log(p/q) is kh up to rounding.
@@ -139,25 +168,26 @@ def optimistic_cells(
     masses in the tails only the leading digits are known) counts as (k−1)h.
 
     Returns:
-        The index of the first loss, the masses, and zero for an infinite loss.
+        The first loss in units of the grid, the masses, and zero for an infinite loss.
     """
     span, low, high = _extent(side, rate, sigma, grid, reach)
-    k = np.arange(low, high + 1)
-    losses = (np.arange(low, high + 2, dtype=np.float64) - 0.5) * grid
-    for sweep in range(5):
+    first = low + _offset(side, rate, sigma, grid, span)
+    k = first + np.arange(high - low + 1)
+    losses = (first + np.arange(high - low + 2, dtype=np.float64) - 0.5) * grid
+    for sweep in range(8):
         edges = np.clip(_loss_edges(side, rate, sigma, losses), -span, span)
         P, Q = _cells(side, rate, sigma, edges)
         full = (P > 1e-200) & (Q > 1e-200)
         excess = np.where(full, np.log(np.where(full, P, 1.0) / np.where(full, Q, 1.0)) - k * grid, 0.0)
-        if sweep == 4:
-            break
-        excess = np.clip(excess, -grid / 4, grid / 4)
-        if sweep == 3:  # land a hair above: rounding must not push a cell of real mass below its loss
-            excess = excess - 1e-12
-        losses[1:-1] -= (excess[1:] + excess[:-1]) / 2
+        if sweep < 5:  # centre every cell on its loss
+            move = np.clip(excess, -grid / 4, grid / 4)
+            losses[1:-1] -= (move[1:] + move[:-1]) / 2
+        elif sweep < 7:  # then lift both edges of those that fall short: a cell must not lose a whole step for a hair
+            short = np.where(full, np.clip(-excess, 0.0, grid / 4) + 1e-13, 0.0)
+            losses[1:-1] += np.maximum(short[1:], short[:-1])
     reached = k - (excess < 0)  # the largest grid loss that the cell's own loss reaches
     log_q = np.log(np.where(full, Q, 1.0))
     mass = np.where(full, np.minimum(P, np.exp(np.minimum(reached * grid + log_q, 0.0))), 0.0)
     probs = np.where(excess >= 0, mass, 0.0)
     probs[:-1] += np.where(excess < 0, mass, 0.0)[1:]
-    return low, probs, 0.0
+    return first, probs, 0.0

@@ -5,7 +5,8 @@ by FFT. The lower (optimistic) value is ours, because dp_accounting's rounds eve
 about T·h/2: we bin the outputs of the pair into cells of the same loss grid (``loss_cells``). Binning is
 post-processing, so it can only lower every divergence, and by the second order in h only.
 
-Below δ = 1e-9 the FFT's rounding shows; there both values are composed with exponential tilting (``tilted``).
+Our values are composed with exponential tilting (``tilted``), which has no rounding floor in δ; below δ = 1e-9, and
+on finer grids than the first, the upper value is composed that way, too.
 
 Noise multipliers are relative to one record's clip C: under replace-one the sum moves by 2C = 2.
 """
@@ -38,7 +39,7 @@ DEFAULT_GRID = 1e-4
 FFT_FLOOR = 1e-12
 """Rounding of a plain FFT, in δ: added against us."""
 GOOD_GAP, WORST_GAP = 2e-3, 5e-2
-"""Relative width of the ε interval at which we stop refining, and above which we refuse."""
+"""Relative width of the ε interval at which we stop refining, and above which we refuse (unless ε has settled)."""
 SMALL_DELTA = 1e-9
 """Below it, compose with tilting."""
 _MAX_POINTS = 30_000_000
@@ -92,33 +93,7 @@ def _pessimistic(adjacency: Adjacency, rounds: Rounds, mu: float, grid: float) -
     return total
 
 
-# -- the lower value ------------------------------------------------------------------------------------
-
-
-@functools.lru_cache(maxsize=64)
-def _optimistic(side: Side, rounds: Rounds, mu: float, grid: float, factor: float) -> Any:
-    from dp_accounting.pld import pld_pmf
-
-    total = None
-    for sigma, rate, count in _releases(rounds, mu, factor):
-        low, probs, _ = optimistic_cells(side, rate, sigma, grid)
-        one = pld_pmf.DensePLDPmf(grid, low, probs, 0.0, False)
-        composed = one.self_compose(count)
-        # self_compose adds its truncation to the mass at infinity, which a lower bound must not have
-        clean = pld_pmf.DensePLDPmf(grid, composed._lower_loss, composed._probs, 0.0, False)
-        total = clean if total is None else total.compose(clean)
-    return total
-
-
-def _lower_epsilon(adjacency: Adjacency, rounds: Rounds, mu: float, target: float, grid: float) -> float:
-    found = (
-        _optimistic(side, rounds, mu, grid, adjacency.sum_factor).get_epsilon_for_delta(target + FFT_FLOOR)
-        for side in _sides(adjacency)
-    )
-    return float(max(0.0, *found))
-
-
-# -- far tails --------------------------------------------------------------------------------------------
+# -- our own composition --------------------------------------------------------------------------------------------
 
 
 def _sides(adjacency: Adjacency) -> tuple[Side, ...]:
@@ -161,39 +136,43 @@ def _grids(adjacency: Adjacency, rounds: Rounds, mu: float) -> tuple[float, ...]
     if not max(spans) < 1e5:
         raise NotCovered("there is almost no noise, so one release loses everything: add noise", axis="ratio")
     coarse = min(DEFAULT_GRID, 10 ** math.floor(math.log10(min(spans) / 100)))
-    # The first grid has at most 5·10⁵ cells and is fast; a finer one, with up to 10⁷, is tried if the bracket is wide.
+    # The first grid has at most 5·10⁵ cells and is fast; a finer one, up to 3·10⁶, is tried if the bracket is wide.
     first = max(coarse, 10 ** math.ceil(math.log10(max(spans) / 5e5)))
-    return tuple(g for g in (first, first / 10, first / 100) if g == first or g >= max(spans) / 1e7)
+    return tuple(g for g in (first, first / 10, first / 100) if g == first or g >= max(spans) / 3e6)
 
 
 def _upper(adjacency: Adjacency, rounds: Rounds, mu: float, target: float, grid: float) -> float:
-    if target < SMALL_DELTA:
+    """Dp_accounting's value where it is at its best: not too small a δ, not too fine a grid."""
+    if target < SMALL_DELTA or grid < _grids(adjacency, rounds, mu)[0]:
         return _tilted(adjacency, rounds, mu, target, grid, upper=True)
     try:
         total = _pessimistic(adjacency, rounds, mu, grid)
-    except ValueError:  # dp_accounting trips over its own rounding at rates near its grid
+    except ValueError:  # it trips over its own rounding at rates near its grid
         return _tilted(adjacency, rounds, mu, target, grid, upper=True)
     return float(total.get_epsilon_for_delta(target - FFT_FLOOR))
 
 
-def _lower(adjacency: Adjacency, rounds: Rounds, mu: float, target: float, grid: float) -> float:
-    if target < SMALL_DELTA:
-        return _tilted(adjacency, rounds, mu, target, grid, upper=False)
-    return _lower_epsilon(adjacency, rounds, mu, target, grid)
-
-
 @functools.lru_cache(maxsize=512)
-def _refined(adjacency: Adjacency, rounds: Rounds, mu: float, target: float) -> tuple[float, float]:
-    """(optimistic, pessimistic): the best pair found, refining the grid until it is narrow."""
-    low, high = 0.0, math.inf
+def _refined(adjacency: Adjacency, rounds: Rounds, mu: float, target: float) -> tuple[float, float, bool]:
+    """(optimistic, pessimistic, settled): the best pair found, refining the grid until it is narrow.
+
+    Settled means that the upper value moved by less than 1 % when the grid became ten times finer: then a wide
+    bracket is the lower value's fault.
+
+    Returns:
+        Two values that bracket ε, and whether the upper one has settled.
+    """
+    low, high, settled = 0.0, math.inf, False
     for grid in _grids(adjacency, rounds, mu):
         if high < math.inf and 4 * (high + 1) / grid > _MAX_POINTS:
             break  # the composed distribution would not fit in memory
-        high = min(high, _upper(adjacency, rounds, mu, target, grid))
-        low = max(low, _lower(adjacency, rounds, mu, target, grid))
+        upper = _upper(adjacency, rounds, mu, target, grid)
+        settled = abs(upper - high) <= 1e-2 * upper
+        high = min(high, upper)
+        low = max(low, _tilted(adjacency, rounds, mu, target, grid, upper=False))
         if high - low <= GOOD_GAP * high:
             break
-    return low, high
+    return low, high, settled
 
 
 def epsilon_interval(adjacency: Adjacency, rounds: Rounds, mu: float, target: float) -> tuple[float, float]:
@@ -211,7 +190,7 @@ def epsilon_interval(adjacency: Adjacency, rounds: Rounds, mu: float, target: fl
     Raises:
         InvalidInput: if the two values contradict each other (a numerical failure).
     """
-    low, high = _refined(adjacency, rounds, mu, target)
+    low, high, _ = _refined(adjacency, rounds, mu, target)
     if low > high * (1 + 1e-9) + 1e-12:
         raise InvalidInput(
             f"the accountant's lower value {low:.6g} exceeds its upper value {high:.6g}: numerically "
@@ -239,7 +218,8 @@ def epsilon(adjacency: Adjacency, rounds: Rounds, mu: float, target: float) -> f
     if coarseness is not None:
         return _upper(adjacency, rounds, mu, target, coarseness * _grids(adjacency, rounds, mu)[0])
     low, high = epsilon_interval(adjacency, rounds, mu, target)
-    if high - low > max(WORST_GAP * high, 1e-3):
+    settled = _refined(adjacency, rounds, mu, target)[2]
+    if high - low > max(WORST_GAP * high, 1e-3) and not settled:
         raise NotCovered(
             f"the privacy loss could only be bracketed to [{low:.4g}, {high:.4g}] at delta={target:g}: too wide "
             "to certify; refine by a larger delta, fewer steps, or a larger sampling rate with more noise",

@@ -32,13 +32,13 @@ class Losses:
     """A distribution on the losses (low + i)·grid, taken ``count`` times; what is missing to 1 is not counted.
 
     Attributes:
-        low: the index of the first loss.
+        low: the first loss in units of the grid (need not be an integer).
         probs: the masses.
         infinite: the mass at infinity.
         count: how many independent copies.
     """
 
-    low: int
+    low: float
     probs: Array
     infinite: float
     count: int
@@ -81,7 +81,7 @@ def _best_theta(parts: Parts, grid: float, objective: Callable[[float, float], f
 
 def _convolved(parts: Parts, grid: float, theta: float) -> tuple[Array, Array, float]:
     """Losses and tilted masses of the sum around its tilted mean, and log M^T."""
-    log_mass, mean, variance, low, longest = 0.0, 0.0, 0.0, 0, 0
+    log_mass, mean, variance, low, longest = 0.0, 0.0, 0.0, 0.0, 0
     tilted = []
     for p in parts:
         losses = (p.low + np.arange(len(p.probs), dtype=np.float64)) * grid
@@ -96,9 +96,10 @@ def _convolved(parts: Parts, grid: float, theta: float) -> tuple[Array, Array, f
     for masses, count in tilted:
         spectrum *= fft.rfft(masses, length) ** count
     masses = fft.irfft(spectrum, length)
+    start = math.floor(low)
     first = round(mean / grid) - length // 2
-    masses = np.roll(masses, low - first)
-    return (first + np.arange(length)) * grid, masses, log_mass
+    masses = np.roll(masses, start - first)
+    return (first + (low - start) + np.arange(length)) * grid, masses, log_mass
 
 
 @dataclass(frozen=True)
