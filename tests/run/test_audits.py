@@ -22,20 +22,22 @@ from tacit.mechanism import (
     Poisson,
     Schedule,
 )
-from tacit.run import Channel, GradientChain, VectorSum, run_chain
+from tacit.run import Channel, GradientChain, Streams, VectorSum, run_chain
 from tacit.run import channel as channel_module
 from tacit.run import clipped_sum as sum_module
 from tacit.run import sampling as sampling_module
 
 N = 10_000
+HERE, THERE = 11, 12
+"""Seeds of the two sides: an audit of a right mechanism fails once in a while, but not at random times."""
 
 
-def releases(mechanism: Mechanism, total: VectorSum, statistic) -> object:
+def releases(mechanism: Mechanism, total: VectorSum, statistic, seed: int) -> object:
     """A sampler of ``statistic`` of all releases of a mechanism, k runs at once."""
     certificate = certify(mechanism)
 
     def sample(k: int) -> np.ndarray:
-        channel = Channel(certificate, total.records, replicas=k)
+        channel = Channel(certificate, total.records, replicas=k, streams=Streams(seed))
         seen = [channel.release(total, np.zeros((k, total.size))) for _ in range(mechanism.steps)]
         return statistic(np.stack(seen)[:, :, 0])
 
@@ -44,7 +46,8 @@ def releases(mechanism: Mechanism, total: VectorSum, statistic) -> object:
 
 def verdict(mechanism: Mechanism, here: VectorSum, there: VectorSum, statistic, claim=None):
     claim = claim or certify(mechanism)
-    audit = audit_gdp(releases(mechanism, here, statistic), releases(mechanism, there, statistic), N)
+    samplers = (releases(mechanism, total, statistic, seed) for total, seed in ((here, HERE), (there, THERE)))
+    audit = audit_gdp(*samplers, N)
     return audit.verdict(claim)
 
 
@@ -63,7 +66,7 @@ FULL = Mechanism(adjacency="replace-one", ratio=0.6, steps=4)
 
 
 def test_full_batch_composition_is_attained():
-    audit = audit_gdp(releases(FULL, one(1.0), summed), releases(FULL, one(-1.0), summed), N)
+    audit = audit_gdp(releases(FULL, one(1.0), summed, HERE), releases(FULL, one(-1.0), summed, THERE), N)
     truth = certify(FULL).mu
     assert not audit.verdict(certify(FULL)).violated
     assert 0.85 * truth <= audit.mu_lower <= truth
@@ -145,12 +148,12 @@ def test_fixed_groups_under_add_remove_are_caught(monkeypatch):
 # -- resume -----------------------------------------------------------------------------------------------------
 
 
-def resumed(total: VectorSum, mechanism: Mechanism):
+def resumed(total: VectorSum, mechanism: Mechanism, seed: int):
     """Interrupt after every release and resume; the adversary subtracts neighbouring releases."""
     certificate = certify(mechanism)
 
     def sample(k: int) -> np.ndarray:
-        channel, seen = Channel(certificate, total.records, replicas=k), []
+        channel, seen = Channel(certificate, total.records, replicas=k, streams=Streams(seed)), []
         for _ in range(mechanism.steps):
             channel = Channel(certificate, total.records, replicas=k, resume=channel.checkpoint())
             seen.append(channel.release(total, np.zeros((k, 1)))[:, 0])
@@ -162,13 +165,13 @@ def resumed(total: VectorSum, mechanism: Mechanism):
 def test_noise_reused_on_resume_is_caught(monkeypatch):
     m = Mechanism(adjacency="replace-one", ratio=0.5, steps=2, sampling=Cyclic(2))
     pair = one(1.0, (0.0,)), one(-1.0, (0.0,))
-    audit = audit_gdp(resumed(pair[0], m), resumed(pair[1], m), N)
+    audit = audit_gdp(resumed(pair[0], m, HERE), resumed(pair[1], m, THERE), N)
     assert not audit.verdict(certify(m)).violated
     right = Channel._noise  # forgets the step, and what the noise hides
     monkeypatch.setattr(
         Channel, "_noise", lambda self, sigma, index, clean: right(self, sigma, 0, np.zeros_like(clean))
     )
-    audit = audit_gdp(resumed(pair[0], m), resumed(pair[1], m), N)
+    audit = audit_gdp(resumed(pair[0], m, HERE), resumed(pair[1], m, THERE), N)
     assert audit.verdict(certify(m)).violated
 
 
@@ -187,10 +190,10 @@ def gradient_chain(k: int = 1, steps: int = 24, eta: float = 0.5, l2: float = 0.
 def chain_audit(chain, here, there, mechanism, start=1):
     certificate = certify(mechanism)
 
-    def sampler(total):
-        return lambda k: run_chain(chain, total, certificate, np.zeros(start), replicas=k)[0][:, 0]
+    def sampler(total, seed):
+        return lambda k: run_chain(chain, total, certificate, np.zeros(start), replicas=k, seed=seed)[0][:, 0]
 
-    return audit_gdp(sampler(here), sampler(there), N)
+    return audit_gdp(sampler(here, HERE), sampler(there, THERE), N)
 
 
 def test_averaging_under_the_last_iterate_view_is_caught(monkeypatch):
@@ -258,10 +261,10 @@ def two_block_audit(sweeps: int):
     here, there = (VectorSum([[0.0], [v]], 1.0) for v in (1.0, -1.0))
     certificate = certify(mechanism)
 
-    def sampler(total):
-        return lambda k: run_chain(blocks, total, certificate, np.zeros(2), replicas=k)[0]
+    def sampler(total, seed):
+        return lambda k: run_chain(blocks, total, certificate, np.zeros(2), replicas=k, seed=seed)[0]
 
-    return audit_gdp(sampler(here), sampler(there), N), certificate
+    return audit_gdp(sampler(here, HERE), sampler(there, THERE), N), certificate
 
 
 def test_summing_hidden_state_bounds_over_blocks_is_caught(monkeypatch):
