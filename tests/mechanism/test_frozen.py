@@ -137,3 +137,10 @@ def test_frozen_array():
     for bad in ([math.nan], ["a"], None, [1j]):
         with pytest.raises(InvalidInput):
             FrozenArray(bad)
+
+
+def test_more_steps_than_memory_are_refused_only_when_laid_out():
+    endless = Schedule.constant(0.5, 10**11)
+    assert endless.sum_of_squares() == pytest.approx(0.25e11)
+    with pytest.raises(InvalidInput, match="memory"):
+        endless.to_array()

@@ -42,6 +42,7 @@ from tacit.mechanism import (
     Mechanism,
     Partition,
 )
+from tacit.mechanism.frozen import MAX_STEPS
 
 __all__ = [
     "LastIterateAveraged",
@@ -223,6 +224,8 @@ def _positions(n_batches: int, epochs: int, contraction: ArrayLike, ratio: Array
     """μ for a record in each batch."""
     k = _validate.positive_int(n_batches=n_batches)
     E = _validate.positive_int(epochs=epochs)
+    if k * E > MAX_STEPS:
+        raise InvalidInput(f"{k} batches × {E} epochs are too many steps: stay below {MAX_STEPS:.0e}")
     c = _per_step("contraction", contraction, k, E)
     s = _per_step("noise_std", noise_std, k, E)
     return _position_mus(c, _per_step("ratio", ratio, k, E), s, k)

@@ -32,6 +32,10 @@ def _run_lengths(name: str, counts: object) -> NDArray[np.int64]:
     return lengths.astype(np.int64)
 
 
+MAX_STEPS = 10**9
+"""More steps than this are refused where each of them must be looked at."""
+
+
 class _ByContent:
     """Equality and hash from a digest of the content, computed once."""
 
@@ -163,6 +167,8 @@ class Schedule(_ByContent):
 
     def to_array(self) -> Array:
         """One value per step, as a new array."""
+        if self._length > MAX_STEPS:
+            raise InvalidInput(f"{self._length} steps cannot be laid out in memory: stay below {MAX_STEPS:.0e}")
         return np.repeat(self._values, self._counts)
 
     def __getitem__(self, step: int) -> float:
