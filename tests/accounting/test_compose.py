@@ -1,10 +1,12 @@
 """Composition of unlike curves, and that a plan is never charged more than its best theorem."""
 
 import math
+import pickle
 
 import pytest
 
-from tacit.accounting import Gaussian, Profile, certify, compose, gdp_delta, gdp_epsilon, poisson_epsilon
+from tacit.accounting import Certificate, Gaussian, Profile, certify, compose, gdp_delta, gdp_epsilon, poisson_epsilon
+from tacit.errors import MechanismMismatch
 from tacit.mechanism import (
     Cyclic,
     LastIterate,
@@ -87,3 +89,36 @@ def test_truncated_trials_go_through_renyi():
     certificate = certify(Selection(base=(base,), trials=Trials(5.0, 1.0)))
     assert certificate.theorems[0].id == "selection-renyi"
     assert certificate.epsilon(DELTA) > certify(base).epsilon(DELTA)
+
+
+def hidden_chain(steps: int = 50, c: float = 0.5) -> Mechanism:
+    view = LastIterate(lipschitz=Schedule.constant(c, steps), noise_std=Schedule.constant(1.0, steps))
+    return Mechanism(adjacency="replace-one", ratio=1.0, steps=steps, view=view)
+
+
+def test_a_chosen_theorem_stays_chosen():
+    """Breaker's A10: a certificate for every iterate must not become one for the final model by being copied."""
+    chosen = certify(hidden_chain(), theorem="gaussian-composition")
+    assert chosen.view == "every iterate"
+    copies = [pickle.loads(pickle.dumps(chosen)), Certificate.from_json(chosen.to_json()), chosen.marked("a mark")]
+    assert all(copy.mu == chosen.mu and copy.view == "every iterate" for copy in copies)
+    assert (chosen + chosen).mu == pytest.approx(chosen.mu * 2**0.5)
+    assert certify(hidden_chain()) != chosen
+    assert certify(hidden_chain()).digest != chosen.digest
+
+
+def test_edited_marks_and_evidence_are_noticed():
+    """Breaker's A13."""
+    text = certify(hidden_chain()).marked("not private: seeded").to_json()
+    for old, new in (("not private: seeded", "fine"), ("DECLARED", "ENFORCED")):
+        assert old in text
+        with pytest.raises(MechanismMismatch):
+            Certificate.from_json(text.replace(old, new))
+
+
+def test_the_published_recursion_never_overflows_into_a_promise():
+    """Breaker's A12: c² = ∞ gave NaN, and NaN gave ε = 0."""
+    view = LastIterate(lipschitz=Schedule.constant(1e160, 40), noise_std=Schedule.constant(1.0, 40))
+    m = Mechanism(adjacency="replace-one", ratio=1.0, steps=40, sampling=Cyclic(2), view=view)
+    published = certify(m, theorem="published-diffusion").epsilon(1e-5)
+    assert published >= certify(m, theorem="last-iterate").epsilon(1e-5) * (1 - 1e-9) > 4

@@ -13,6 +13,7 @@ from tacit.accounting import gdp_epsilon, pld, poisson_epsilon
 from tacit.accounting.curve import Sampled
 from tacit.accounting.loss_cells import optimistic_cells, pessimistic_cells
 from tacit.accounting.tilted import Losses, tilted_delta, tilted_epsilon
+from tacit.errors import NotCovered
 from tacit.mechanism import Adjacency
 
 
@@ -95,3 +96,30 @@ def test_plain_gaussians_compose_with_sampled_ones_in_the_far_tail():
     alone = Sampled(Adjacency.ZERO_OUT, ((0.5, 0.1, 50),))
     assert both.epsilon(1e-14) > max(alone.epsilon(1e-14), gdp_epsilon(0.6, 1e-14))
     assert both.epsilon(1e-14) < alone.epsilon(5e-15) + gdp_epsilon(0.6, 5e-15)
+
+
+def random_releases(count: int):
+    rng = np.random.default_rng(5)
+    for _ in range(count):
+        adjacency = list(Adjacency)[rng.integers(3)]
+        yield adjacency, 10 ** rng.uniform(-0.9, 1.3), 10 ** rng.uniform(-4, 0), 10 ** rng.uniform(-25, -2)
+
+
+@pytest.mark.parametrize(("adjacency", "sigma", "q", "delta"), list(random_releases(12)))
+def test_random_releases_are_bracketed_by_the_truth(adjacency, sigma, q, delta):
+    """δ of the pair (40 digits) at the upper ε is at most the target, at the lower ε at least."""
+    low, high = pld.epsilon_interval(adjacency, ((adjacency.sum_factor / sigma, q, 1),), 0.0, delta)
+    truth = [max(exact_delta(side, q, sigma, e) for side in pld._sides(adjacency)) for e in (low, high)]
+    assert truth[1] <= delta * (1 + 1e-9)
+    assert low == 0 or truth[0] >= delta * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(("ratio", "q"), [(38.0, 1e-4), (30.0, 1e-9)])
+def test_tiny_noise_is_refused_or_right(ratio, q):
+    """Breaker's A7: e^{−1/2σ²} underflowed and the certificate said ε = 0 where δ(0) = q."""
+    curve = Sampled(Adjacency.ADD_REMOVE, ((ratio, q, 1),))
+    try:
+        epsilon = curve.epsilon(1e-10)
+    except NotCovered:
+        return
+    assert epsilon > 0
