@@ -6,9 +6,10 @@ import pickle
 import pytest
 
 from tacit.accounting import Certificate, Gaussian, Profile, certify, compose, gdp_delta, gdp_epsilon, poisson_epsilon
-from tacit.errors import MechanismMismatch
+from tacit.errors import InvalidInput, MechanismMismatch
 from tacit.mechanism import (
     Cyclic,
+    Evidence,
     LastIterate,
     Mechanism,
     Partition,
@@ -16,6 +17,7 @@ from tacit.mechanism import (
     Poisson,
     Schedule,
     Selection,
+    Separated,
     Trials,
 )
 
@@ -122,3 +124,21 @@ def test_the_published_recursion_never_overflows_into_a_promise():
     m = Mechanism(adjacency="replace-one", ratio=1.0, steps=40, sampling=Cyclic(2), view=view)
     published = certify(m, theorem="published-diffusion").epsilon(1e-5)
     assert published >= certify(m, theorem="last-iterate").epsilon(1e-5) * (1 - 1e-9) > 4
+
+
+def test_what_no_code_of_ours_does_is_declared():
+    """An assumption is enforced only if something here enforces it."""
+    bounded = LastIterate(lipschitz=Schedule.constant(0.9, 20), noise_std=Schedule.constant(1.0, 20), diameter=1.0)
+    cases = {
+        "diameter": Mechanism(adjacency="replace-one", ratio=0.1, steps=20, view=bounded),
+        "far apart": Mechanism(adjacency="replace-one", ratio=0.1, steps=20, sampling=Separated(5, 2)),
+        "stay secret": Selection(base=(hidden_chain(),), trials=Trials(5)),
+    }
+    for word, part in cases.items():
+        (found,) = [a for a in certify(part).assumptions if word in a.text]
+        assert found.evidence is Evidence.DECLARED
+
+
+def test_a_selection_refuses_a_theorem_that_is_none_of_its_own():
+    with pytest.raises(InvalidInput, match="selection"):
+        certify(Selection(base=(hidden_chain(),), trials=Trials(5)), theorem="last-iterate")

@@ -403,19 +403,21 @@ def _mechanism_bounds(mechanism: Mechanism, theorem: str | None) -> list[Bound]:
 def _selection_bounds(selection: Selection, theorem: str | None) -> list[Bound]:
     base = certify(Plan(selection.base))
     holdout = certify(Plan(selection.holdout)) if selection.holdout else None
+    # Nothing here runs a selection yet, so the user vouches for what leaves it.
     secret: tuple[Assumption, ...] = (
-        Assumption("the number of candidates, their scores and the duration stay secret", Evidence.ENFORCED),
-        Assumption("the score is part of what one candidate costs", Evidence.ENFORCED),
+        Assumption("the number of candidates, their scores and the duration stay secret", Evidence.DECLARED),
+        Assumption("the score is part of what one candidate costs", Evidence.DECLARED),
     )
     if holdout is not None:
         apart = Assumption("the hold-out shares no record with the training data", Evidence.DECLARED)
         secret = (*holdout.assumptions, apart, *secret)
     curve, held = _single_curve(base), _single_curve(holdout) if holdout else None
-    return [
-        Bound(t, c, (*base.assumptions, *secret))
-        for t, c in selection_curves(curve, held, selection.trials)
-        if theorem in (None, t.id)
-    ]
+    curves = selection_curves(curve, held, selection.trials)
+    found = [Bound(t, c, (*base.assumptions, *secret)) for t, c in curves if theorem in (None, t.id)]
+    if not found:
+        known = ", ".join(t.id for t, _ in curves)
+        raise InvalidInput(f"theorem must be one of {known} for this selection, got {theorem!r}")
+    return found
 
 
 def _single_curve(certificate: Certificate) -> Curve:

@@ -25,7 +25,10 @@ from tacit.mechanism import (
     NoiseShape,
     Output,
     Poisson,
+    Separated,
+    Shuffled,
     Start,
+    WithoutReplacement,
 )
 
 __all__ = [
@@ -167,18 +170,23 @@ def _bounded(mechanism: Mechanism) -> Assumption:
 def _sampled(mechanism: Mechanism) -> tuple[Assumption, ...]:
     if isinstance(mechanism.sampling, FullBatch):
         return ()
+    if isinstance(mechanism.sampling, Separated):  # somebody else's batches: the channel cannot draw them
+        text = "each record takes part only as often, and as far apart, as stated"
+        return (Assumption(text, Evidence.DECLARED),)
     words = {
         Poisson: "every step reads each record independently with the stated probability",
         CyclicPoisson: "groups take turns, and records of a group are read independently with the stated probability",
         Cyclic: "batches are disjoint and visited in a fixed cyclic order",
+        Shuffled: "batches are disjoint within an epoch, so that a record is read once per epoch",
+        WithoutReplacement: "every step reads a batch of a fixed size",
     }
-    text = words.get(type(mechanism.sampling))
-    return (Assumption(text, Evidence.ENFORCED),) if text else ()
+    return (Assumption(words[type(mechanism.sampling)], Evidence.ENFORCED),)
 
 
 def _chain_assumptions(view: LastIterate | BlockSweeps) -> tuple[Assumption, ...]:
     """What every hidden-state theorem needs."""
-    bounded = Assumption("every step projects onto a set of the stated diameter", Evidence.ENFORCED)
+    # No chain of ours projects yet, so the user vouches for it.
+    bounded = Assumption("every step projects onto a set of the stated diameter", Evidence.DECLARED)
     start = (
         Assumption("the chain starts at a public point", Evidence.ENFORCED)
         if view.start is Start.PUBLIC

@@ -126,12 +126,12 @@ class Channel:
         self._check(total, state)
         index = self._step * m.releases + self._release
         clean = total.total(state, self._batch)
-        out = clean + self._noise(noise_std(m, total.bound, index), index, clean)
-        self._release += 1
-        if self._release == m.releases:
-            self._step, self._release = self._step + 1, 0
-            self._batch = self._batches.mask(self._step) if self._step < m.steps else None
-        return out
+        noise = self._noise(noise_std(m, total.bound, index), index, clean)
+        step, release = divmod(index + 1, m.releases)
+        batch = self._batch if step == self._step else (self._batches.mask(step) if step < m.steps else None)
+        # All at once, and before anything is handed out: an interrupt leaves a release either made or not.
+        self._step, self._release, self._batch, self._past = step, release, batch, self._kept(noise)
+        return clean + noise
 
     def _check(self, total: ClippedSum, state: Array) -> None:
         if type(total) not in REGISTRY.values():
@@ -170,9 +170,12 @@ class Channel:
         row = z
         for i in range(1, min(noise.n_bands, t + 1)):
             row = row - bands[0 if toeplitz else t - i, i] * self._past[-i]
-        row = row / bands[0 if toeplitz else t, 0]
-        self._past = [*self._past, row][-max(noise.n_bands - 1, 1) :]
-        return np.asarray(row)
+        return np.asarray(row / bands[0 if toeplitz else t, 0])
+
+    def _kept(self, row: Array) -> list[Array]:
+        """The rows of correlated noise that later ones need."""
+        noise = self.mechanism.noise
+        return [*self._past, row][-max(noise.n_bands - 1, 1) :] if isinstance(noise, Factorised) else []
 
     def checkpoint(self) -> Checkpoint:
         """Where the channel stands. Store it with mode 0600: it holds the noise key."""
