@@ -112,7 +112,7 @@ def test_clipping_switched_off_is_caught(monkeypatch):
 
 
 def test_a_sensitivity_without_the_factor_two_is_caught(monkeypatch):
-    monkeypatch.setattr(channel_module, "sensitivity", lambda adjacency, bound: bound)
+    monkeypatch.setattr(channel_module, "sensitivity", lambda mechanism, total: total.bound)
     assert verdict(FULL, one(1.0), one(-1.0), summed).violated
 
 

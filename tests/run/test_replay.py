@@ -34,7 +34,7 @@ def moves(cls: type[ClippedSum], adjacency: Adjacency, pairs: int = PAIRS) -> np
             absent = np.array([[False, True, True, True, True]])
             b = a - here.total(state, ~absent)
             assert np.allclose(b - a, here.total(state, absent) - here.total(state, absent | True))
-        out.append(np.linalg.norm(a - b) / sensitivity(adjacency, here.bound))
+        out.append(np.linalg.norm(a - b) / sensitivity(m, here))
     return np.array(out)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +12,16 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.accounting import Certificate
 from tacit.errors import BudgetExhausted, MechanismMismatch
-from tacit.mechanism import Adjacency, Factorised, Mechanism
-from tacit.run.clipped_sum import REGISTRY, ClippedSum
+from tacit.mechanism import Adjacency, Factorised, FullBatch, Independent, Mechanism
+from tacit.run.clipped_sum import REGISTRY, Bounded, ClippedSum
 from tacit.run.randomness import SEEDED, Streams
 from tacit.run.sampling import Batches
+from tacit.run.sweep import SWEEPS, Sweep
 
 __all__ = ["Channel", "Checkpoint"]
 
 Array = NDArray[np.float64]
+State = TypeVar("State")
 
 
 @dataclass(frozen=True)
@@ -48,18 +50,32 @@ class Checkpoint:
         return f"Checkpoint(step={self.step}, release={self.release})"  # never the key
 
 
-def noise_std(mechanism: Mechanism, bound: float, release: int) -> float:
-    """σ = Δ/ratio of the release-th release: Δ = 2C under replace-one, C otherwise."""
+def noise_std(mechanism: Mechanism, total: Bounded, release: int) -> float:
+    """σ = Δ/ratio of the release-th release."""
     per_step = len(mechanism.ratio) == mechanism.steps
     ratio = mechanism.ratio[release // mechanism.releases if per_step else release]
     if ratio == 0:
         raise MechanismMismatch("a release with ratio 0 promises infinite noise: leave it out instead")
-    return sensitivity(mechanism.adjacency, bound) / ratio
+    return sensitivity(mechanism, total) / ratio
 
 
-def sensitivity(adjacency: Adjacency, bound: float) -> float:
-    """Δ: how far a sum of contributions of norm ≤ C moves between neighbours."""
-    return adjacency.sum_factor * bound
+def sensitivity(mechanism: Mechanism, total: Bounded) -> float:
+    """Δ: how far a sum of bounded contributions moves between neighbours.
+
+    C if a record's contribution vanishes. If it is replaced: the diameter of the set of contributions (2C at most), but
+    only where every step reads every record. Theorems about sampled batches compare with a batch that holds neither
+    record, so there Δ is 2C whatever the diameter.
+
+    Args:
+        mechanism: what is running.
+        total: the sum.
+
+    Returns:
+        Δ.
+    """
+    if mechanism.adjacency is Adjacency.REPLACE_ONE and isinstance(mechanism.sampling, FullBatch):
+        return total.diameter
+    return mechanism.adjacency.sum_factor * total.bound
 
 
 class Channel:
@@ -126,12 +142,47 @@ class Channel:
         self._check(total, state)
         index = self._step * m.releases + self._release
         clean = total.total(state, self._batch)
-        noise = self._noise(noise_std(m, total.bound, index), index, clean)
+        noise = self._noise(noise_std(m, total, index), index, clean)
         step, release = divmod(index + 1, m.releases)
         batch = self._batch if step == self._step else (self._batches.mask(step) if step < m.steps else None)
         # All at once, and before anything is handed out: an interrupt leaves a release either made or not.
         self._step, self._release, self._batch, self._past = step, release, batch, self._kept(noise)
         return clean + noise
+
+    def sweep(self, sweep: Sweep, state: State) -> State:
+        """All certified releases at once, in compiled code.
+
+        The whole sweep is debited before a record is read. Its noise is drawn in bulk and named after everything the
+        sums can depend on besides the noise: the records, the public settings and the start.
+
+        Args:
+            sweep: a registered sweep of as many releases as the mechanism still has.
+            state: where it starts; a function of earlier releases and public data only.
+
+        Returns:
+            Where it ends.
+
+        Raises:
+            MechanismMismatch: if the sweep is not registered, or not as long as certified.
+        """
+        m = self.mechanism
+        if type(sweep) not in SWEEPS.values():
+            raise MechanismMismatch(f"{type(sweep).__name__} is not a registered sweep: decorate it")
+        if not (isinstance(m.sampling, FullBatch) and isinstance(m.noise, Independent)) or m.releases != 1:
+            raise MechanismMismatch("a sweep reads all records at each step, with fresh noise: certify it as such")
+        if sweep.records != self._records or self._replicas != 1 or len(sweep.sizes) != self.steps_left:
+            raise MechanismMismatch(
+                f"the sweep makes {len(sweep.sizes)} releases over {sweep.records} records, certified are "
+                f"{self.steps_left} over {self._records}"
+            )
+        first, self._step, self._batch = self._step, m.steps, None
+        sigma = sensitivity(m, sweep) / m.ratio.to_array()[first:]
+        if not np.isfinite(sigma).all():
+            raise MechanismMismatch("a release with ratio 0 promises infinite noise: leave it out instead")
+        rng = self._streams.at("sweep", first, sweep.fingerprint(state))
+        noise = rng.standard_normal(int(sweep.sizes.sum()))
+        noise *= sigma[0] if m.ratio.is_constant else np.repeat(sigma, sweep.sizes)
+        return sweep.run(state, noise)
 
     def _check(self, total: ClippedSum, state: Array) -> None:
         if type(total) not in REGISTRY.values():

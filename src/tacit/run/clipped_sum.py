@@ -19,26 +19,39 @@ from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.kernels.clipping import clipped_total
 
-__all__ = ["REGISTRY", "ClippedSum", "LeastSquaresGradient", "VectorSum", "register"]
+__all__ = ["REGISTRY", "Bounded", "ClippedSum", "LeastSquaresGradient", "VectorSum", "register"]
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 
-class ClippedSum(ABC):
-    """A bounded sum of per-record contributions.
+class Bounded:
+    """What the channel needs to know about a sum over records.
 
     Attributes:
         bound: C, public: no contribution exceeds it in ℓ2 norm, whatever the records hold.
         records: how many there are.
+    """
+
+    bound: float
+    records: int
+
+    @property
+    def diameter(self) -> float:
+        """The largest distance between two possible contributions: 2C, unless a sum knows better."""
+        return 2 * self.bound
+
+
+class ClippedSum(Bounded, ABC):
+    """A bounded sum of per-record contributions.
+
+    Attributes:
         size: the length of the sum.
         smoothness: β of the convex function whose gradient a contribution is (after clipping), or None if it is no such
             gradient; hidden-state theorems need it.
     """
 
     name: ClassVar[str]
-    bound: float
-    records: int
     size: int
     smoothness: float | None = None
 

@@ -155,7 +155,7 @@ class GradientChain:
             raise MechanismMismatch(
                 "the certified Lipschitz constants are smaller than this chain's: its step is less contractive"
             )
-        sigma = np.array([noise_std(mechanism, total.bound, k) for k in range(len(eta))])
+        sigma = np.array([noise_std(mechanism, total, k) for k in range(len(eta))])
         if not np.allclose(view.noise_std.to_array(), eta * sigma / self._sizes(), rtol=1e-9, atol=0):
             raise MechanismMismatch("the certified noise of the state is not step size × noise of the sum / batch size")
 

@@ -1,0 +1,22 @@
+"""What is minimised, and its public constants: losses, penalties, designs, units, tasks."""
+
+from tacit.problem.design import Design
+from tacit.problem.losses import LOSSES, Huber, Logistic, Loss, SmoothedHinge, Squared
+from tacit.problem.penalties import Penalty
+from tacit.problem.task import Records, Task
+from tacit.problem.units import FeatureUnits, TargetUnits
+
+__all__ = [
+    "LOSSES",
+    "Design",
+    "FeatureUnits",
+    "Huber",
+    "Logistic",
+    "Loss",
+    "Penalty",
+    "Records",
+    "SmoothedHinge",
+    "Squared",
+    "TargetUnits",
+    "Task",
+]

@@ -1,0 +1,172 @@
+"""Units: from the user's numbers to [−1, 1] (or [0, 1]) by public bounds, and coefficients back.
+
+Values outside the bounds are clipped silently: a message about them would tell about a record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from tacit import _validate
+from tacit.errors import InvalidInput
+
+__all__ = ["FeatureUnits", "TargetUnits"]
+
+Array = NDArray[np.float64]
+
+
+def _bounds(name: str, bounds: object, size: int | None) -> tuple[Array, Array]:
+    try:
+        low, high = bounds  # type: ignore[misc]
+    except (TypeError, ValueError):
+        raise InvalidInput(f"{name} must be a pair (low, high) of numbers or arrays, got {bounds!r}") from None
+    ends = [_validate.real_array(f"{name}[{k}]", end) for k, end in enumerate((low, high))]
+    shape = () if size is None else (size,)
+    try:
+        low, high = (np.broadcast_to(end, shape).astype(np.float64) for end in ends)
+    except ValueError:
+        raise InvalidInput(
+            f"{name} must hold one number, or one per feature ({size}), got shapes {ends[0].shape} and {ends[1].shape}"
+        ) from None
+    with np.errstate(over="ignore"):
+        fits = np.isfinite(low).all() and np.isfinite(high).all() and np.isfinite(high - low).all()
+    if not fits or (low > high).any():
+        raise InvalidInput(f"{name} must be finite, with low ≤ high: state public limits of the values")
+    return low, high
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureUnits:
+    """u = (x − centre)/scale for every feature, after clipping x to its bounds.
+
+    Bounds (0, 1) stay as they are, so that one-hot columns remain sparse; others map to [−1, 1]. Sparse designs are
+    only scaled: zero stays zero. A feature whose bounds coincide is constant and is dropped (u = 0, coefficient 0).
+
+    Attributes:
+        low: lower bounds.
+        high: upper bounds.
+        centre: what becomes 0.
+        scale: what becomes 1.
+    """
+
+    low: Array
+    high: Array
+    centre: Array
+    scale: Array
+
+    @classmethod
+    def of(cls, bounds: object, size: int, *, sparse: bool = False) -> FeatureUnits:
+        """From public bounds.
+
+        Args:
+            bounds: (low, high), numbers or one per feature.
+            size: the number of features.
+            sparse: whether zeros must stay zero.
+
+        Returns:
+            The units.
+
+        Raises:
+            InvalidInput: if bounds are missing or malformed, or exclude the zeros of a sparse design.
+        """
+        if bounds is None:
+            raise InvalidInput(
+                "feature_bounds is missing: state public limits (low, high) of the features, numbers or arrays; "
+                "limits read off the data would leak it"
+            )
+        low, high = _bounds("feature_bounds", bounds, size)
+        if sparse and ((low > 0) | (high < 0)).any():
+            raise InvalidInput("feature_bounds of a sparse matrix must include 0, the value of what is not stored")
+        as_is = ((low == 0) & (high == 1)) | sparse
+        centre = np.where(as_is, 0.0, low / 2 + high / 2)
+        scale = np.where(as_is, np.maximum(np.abs(low), np.abs(high)), high / 2 - low / 2)
+        return cls(low, high, centre, scale)
+
+    @property
+    def constant(self) -> NDArray[np.bool_]:
+        """Features whose bounds leave no choice."""
+        return self.high <= self.low
+
+    @property
+    def safe_scale(self) -> Array:
+        """The scale, 1 for constant features (their coefficient is 0 anyway)."""
+        return np.where(self.constant | (self.scale == 0), 1.0, self.scale)
+
+    @property
+    def reach_low(self) -> Array:
+        """The smallest u."""
+        return np.where(self.constant, 0.0, (self.low - self.centre) / self.safe_scale)
+
+    @property
+    def reach_high(self) -> Array:
+        """The largest u."""
+        return np.where(self.constant, 0.0, (self.high - self.centre) / self.safe_scale)
+
+    def map(self, X: Any) -> Any:
+        """u of every record: a new Fortran-ordered array, or a new CSC matrix."""
+        if sparse.issparse(X):
+            out = sparse.csc_array(X, copy=True)
+            column = np.repeat(np.arange(out.shape[1]), np.diff(out.indptr))
+            values = np.clip(out.data, self.low[column], self.high[column])
+            out.data = np.where(self.constant[column], 0.0, values / self.safe_scale[column])
+            out.eliminate_zeros()
+            return out
+        out = np.empty(X.shape, np.float32 if X.dtype == np.float32 else np.float64, order="F")
+        ratio, keep = 1 / self.safe_scale, ~self.constant
+        for j in range(X.shape[1]):  # column by column: one pass, no temporaries of the matrix's size
+            column = np.clip(X[:, j], self.low[j], self.high[j])
+            out[:, j] = (column - self.centre[j]) * (ratio[j] if keep[j] else 0.0)
+        return out
+
+
+@dataclass(frozen=True)
+class TargetUnits:
+    """t = (y − centre)/scale in [−1, 1] for regression.
+
+    Attributes:
+        low: the lower bound.
+        high: the upper bound.
+    """
+
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, bounds: object) -> TargetUnits:
+        """From public bounds.
+
+        Args:
+            bounds: (low, high).
+
+        Returns:
+            The units.
+
+        Raises:
+            InvalidInput: if bounds are missing or malformed.
+        """
+        if bounds is None:
+            raise InvalidInput(
+                "target_bounds is missing: state public limits (low, high) of the target; limits read off the data "
+                "would leak it"
+            )
+        low, high = _bounds("target_bounds", bounds, None)
+        return cls(float(low), float(high))
+
+    @property
+    def centre(self) -> float:
+        """What becomes 0."""
+        return self.low / 2 + self.high / 2
+
+    @property
+    def scale(self) -> float:
+        """What becomes 1; for a constant target any number serves."""
+        return (self.high / 2 - self.low / 2) or 1.0
+
+    def map(self, y: ArrayLike) -> Array:
+        """t of every record."""
+        return (np.clip(np.asarray(y, np.float64), self.low, self.high) - self.centre) / self.scale
