@@ -67,8 +67,8 @@ class Squared(Loss):
     margin: ClassVar[bool] = False
     code: ClassVar[int | None] = 0
     twice_differentiable: ClassVar[bool] = True
-    curvature: ClassVar[float] = 1.0
-    slope: ClassVar[float] = np.inf
+    curvature = 1.0
+    slope = np.inf
 
     def value(self, z: Array) -> Array:
         """½z²."""
@@ -87,14 +87,14 @@ class Huber(Loss):
     name: ClassVar[str] = "huber"
     margin: ClassVar[bool] = False
     code: ClassVar[int | None] = 1
-    curvature: ClassVar[float] = 1.0
+    curvature = 1.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameter", _validate.positive(epsilon_huber=self.parameter))
 
     @property
     def slope(self) -> float:  # type: ignore[override]
-        """k."""
+        """The clip k."""
         return self.parameter
 
     def value(self, z: Array) -> Array:
@@ -115,8 +115,8 @@ class Logistic(Loss):
     margin: ClassVar[bool] = True
     code: ClassVar[int | None] = 2
     twice_differentiable: ClassVar[bool] = True
-    curvature: ClassVar[float] = 0.25
-    slope: ClassVar[float] = 1.0
+    curvature = 0.25
+    slope = 1.0
 
     def value(self, z: Array) -> Array:
         """log(1 + e^{−z}), without overflow."""
@@ -135,7 +135,7 @@ class SmoothedHinge(Loss):
     name: ClassVar[str] = "smoothed-hinge"
     margin: ClassVar[bool] = True
     code: ClassVar[int | None] = 3
-    slope: ClassVar[float] = 1.0
+    slope = 1.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameter", _validate.positive(width=self.parameter))

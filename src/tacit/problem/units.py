@@ -22,10 +22,10 @@ Array = NDArray[np.float64]
 
 def _bounds(name: str, bounds: object, size: int | None) -> tuple[Array, Array]:
     try:
-        low, high = bounds  # type: ignore[misc]
+        first, second = bounds  # type: ignore[misc]
     except (TypeError, ValueError):
         raise InvalidInput(f"{name} must be a pair (low, high) of numbers or arrays, got {bounds!r}") from None
-    ends = [_validate.real_array(f"{name}[{k}]", end) for k, end in enumerate((low, high))]
+    ends = [_validate.real_array(f"{name}[{k}]", end) for k, end in enumerate((first, second))]
     shape = () if size is None else (size,)
     try:
         low, high = (np.broadcast_to(end, shape).astype(np.float64) for end in ends)
@@ -108,7 +108,7 @@ class FeatureUnits:
         return np.where(self.constant, 0.0, (self.high - self.centre) / self.safe_scale)
 
     def map(self, X: Any) -> Any:
-        """u of every record: a new Fortran-ordered array, or a new CSC matrix."""
+        """Mapped features of every record: a new Fortran-ordered array, or a new CSC matrix."""
         if sparse.issparse(X):
             out = sparse.csc_array(X, copy=True)
             column = np.repeat(np.arange(out.shape[1]), np.diff(out.indptr))
@@ -168,5 +168,5 @@ class TargetUnits:
         return (self.high / 2 - self.low / 2) or 1.0
 
     def map(self, y: ArrayLike) -> Array:
-        """t of every record."""
+        """Mapped targets of every record."""
         return (np.clip(np.asarray(y, np.float64), self.low, self.high) - self.centre) / self.scale

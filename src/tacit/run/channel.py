@@ -182,7 +182,8 @@ class Channel:
         rng = self._streams.at("sweep", first, sweep.fingerprint(state))
         noise = rng.standard_normal(int(sweep.sizes.sum()))
         noise *= sigma[0] if m.ratio.is_constant else np.repeat(sigma, sweep.sizes)
-        return sweep.run(state, noise)
+        end: State = sweep.run(state, noise)
+        return end
 
     def _check(self, total: ClippedSum, state: Array) -> None:
         if type(total) not in REGISTRY.values():
