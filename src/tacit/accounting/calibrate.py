@@ -24,14 +24,14 @@ from tacit.mechanism import (
     Groups,
     Independent,
     Mechanism,
+    Part,
     Plan,
     Schedule,
-    Selection,
 )
 
 __all__ = ["Calibration", "affordable", "banded_noise_multiplier", "calibrate"]
 
-Maker = Callable[[float], Plan | Mechanism | Selection]
+Maker = Callable[[float], Plan | Part]
 TOLERANCE = 1e-6
 """Relative excess of noise that calibration may leave."""
 
@@ -127,7 +127,7 @@ def _refine(excess: Callable[[float], float], x: float, low: float, high: float)
 
 
 def affordable(
-    make_plan: Callable[[int], Plan | Mechanism | Selection],
+    make_plan: Callable[[int], Plan | Part],
     *,
     epsilon: float,
     delta: float,

@@ -17,11 +17,12 @@ from tacit.accounting.curve import Curve, Gaussian, compose
 from tacit.accounting.diffusion import PublishedDiffusion, published_line
 from tacit.accounting.gaussian import GaussianComposition
 from tacit.accounting.last_iterate import LastIterateAveraged, LastIterateMinorant
+from tacit.accounting.perturbation import PERTURBATION, perturbation_assumptions, perturbation_curve
 from tacit.accounting.poisson import PoissonGaussian
 from tacit.accounting.selection import selection_curves
 from tacit.accounting.theorem import Accountant, Assumption, Theorem
 from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
-from tacit.mechanism import Adjacency, Evidence, Mechanism, Plan, Selection, Start
+from tacit.mechanism import Adjacency, Evidence, Mechanism, ObjectivePerturbation, Part, Plan, Selection, Start
 from tacit.mechanism.serialise import digest, from_json, to_json
 
 __all__ = ["ACCOUNTANTS", "Bound", "Certificate", "certify", "survey"]
@@ -331,9 +332,7 @@ def _shown(value: float) -> str:
 # -- certify --------------------------------------------------------------------------------------------------
 
 
-def certify(
-    plan: Plan | Mechanism | Selection, *, delta: float | None = None, theorem: str | None = None
-) -> Certificate:
+def certify(plan: Plan | Part, *, delta: float | None = None, theorem: str | None = None) -> Certificate:
     """The only maker of certificates: every theorem that covers each part is tried, the tightest counts.
 
     Args:
@@ -369,8 +368,10 @@ def _check_starts(plan: Plan) -> None:
 
 
 @functools.lru_cache(maxsize=256)
-def _bounds(part: Mechanism | Selection, theorem: str | None) -> tuple[Bound, ...]:
+def _bounds(part: Part, theorem: str | None) -> tuple[Bound, ...]:
     """Every covering theorem's bound; of several Gaussian ones only the smallest can ever be the tightest."""
+    if isinstance(part, ObjectivePerturbation):
+        return (_perturbation_bound(part, theorem),)
     found = _selection_bounds(part, theorem) if isinstance(part, Selection) else _mechanism_bounds(part, theorem)
     gaussian = [b for b in found if isinstance(b.curve, Gaussian)]
     others = [b for b in found if not isinstance(b.curve, Gaussian)]
@@ -398,6 +399,12 @@ def _mechanism_bounds(mechanism: Mechanism, theorem: str | None) -> list[Bound]:
         axis = next(missing[0].axis for _, missing in gaps if len(missing) == nearest)
         raise NotCovered(f"no theorem covers {mechanism.label!r}. " + " | ".join(reasons), axis=axis)
     return found
+
+
+def _perturbation_bound(part: ObjectivePerturbation, theorem: str | None) -> Bound:
+    if theorem not in (None, PERTURBATION.id):
+        raise InvalidInput(f"theorem must be {PERTURBATION.id} for {part.label!r}, got {theorem!r}")
+    return Bound(PERTURBATION, perturbation_curve(part), perturbation_assumptions(part))
 
 
 def _selection_bounds(selection: Selection, theorem: str | None) -> list[Bound]:

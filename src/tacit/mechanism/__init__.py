@@ -2,8 +2,9 @@
 
 from tacit.mechanism.adjacency import Adjacency
 from tacit.mechanism.frozen import FrozenArray, Schedule
-from tacit.mechanism.mechanism import Mechanism, Plan, Selection, Trials
+from tacit.mechanism.mechanism import Mechanism, Part, Plan, Selection, Trials
 from tacit.mechanism.noise import Factorised, Independent, Noise
+from tacit.mechanism.perturbation import ObjectivePerturbation
 from tacit.mechanism.sampling import (
     Cyclic,
     CyclicPoisson,
@@ -45,7 +46,9 @@ __all__ = [
     "Memory",
     "Noise",
     "NoiseShape",
+    "ObjectivePerturbation",
     "Output",
+    "Part",
     "Partition",
     "Plan",
     "Poisson",

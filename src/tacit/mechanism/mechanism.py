@@ -12,10 +12,11 @@ from tacit.errors import InvalidInput
 from tacit.mechanism.adjacency import Adjacency
 from tacit.mechanism.frozen import Schedule
 from tacit.mechanism.noise import Independent, Noise
+from tacit.mechanism.perturbation import ObjectivePerturbation
 from tacit.mechanism.sampling import Cyclic, FullBatch, Sampling
 from tacit.mechanism.view import AllIterates, BlockSweeps, LastIterate, View
 
-__all__ = ["Mechanism", "Plan", "Selection", "Trials"]
+__all__ = ["Mechanism", "Part", "Plan", "Selection", "Trials"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,15 +128,16 @@ class Selection:
         label: for people.
     """
 
-    base: tuple[Mechanism, ...]
+    base: tuple[Mechanism | ObjectivePerturbation, ...]
     trials: Trials
-    holdout: tuple[Mechanism, ...] = ()
+    holdout: tuple[Mechanism | ObjectivePerturbation, ...] = ()
     label: str = "private selection"
 
     def __post_init__(self) -> None:
         for name in ("base", "holdout"):
             parts = getattr(self, name)
-            if not isinstance(parts, tuple) or not all(isinstance(part, Mechanism) for part in parts):
+            single = Mechanism | ObjectivePerturbation
+            if not isinstance(parts, tuple) or not all(isinstance(part, single) for part in parts):
                 raise InvalidInput(f"{name} must be a tuple of mechanisms")
         if not self.base:
             raise InvalidInput("base is empty: name the mechanism that one candidate runs")
@@ -154,7 +156,11 @@ class Selection:
         return self.base[0].unit
 
 
-def _one_relation(parts: tuple[Mechanism | Selection, ...]) -> None:
+Part = Mechanism | ObjectivePerturbation | Selection
+"""What a plan may hold."""
+
+
+def _one_relation(parts: tuple[Part, ...]) -> None:
     if len({(part.adjacency, part.unit) for part in parts}) > 1:
         raise InvalidInput(
             "mechanisms of one plan differ in adjacency or unit, and such guarantees never compose: state all "
@@ -166,20 +172,20 @@ def _one_relation(parts: tuple[Mechanism | Selection, ...]) -> None:
 class Plan:
     """Everything one fit will do to the data, reserved as a whole before any record is read."""
 
-    parts: tuple[Mechanism | Selection, ...]
+    parts: tuple[Part, ...]
 
     def __post_init__(self) -> None:
         if not self.parts:
             raise InvalidInput("an empty plan promises nothing: add a mechanism")
         for part in self.parts:
-            if not isinstance(part, Mechanism | Selection):
+            if not isinstance(part, Part):
                 raise InvalidInput(f"a plan holds mechanisms and selections, got {type(part).__name__}")
         _one_relation(self.parts)
 
     @classmethod
-    def of(cls, *parts: Plan | Mechanism | Selection) -> Plan:
+    def of(cls, *parts: Plan | Part) -> Plan:
         """A plan from mechanisms and other plans, in the order in which they run."""
-        flat: list[Mechanism | Selection] = []
+        flat: list[Part] = []
         for part in parts:
             flat.extend(part.parts if isinstance(part, Plan) else (part,))
         return cls(tuple(flat))
@@ -194,7 +200,7 @@ class Plan:
         """The privacy unit of all parts."""
         return self.parts[0].unit
 
-    def __iter__(self) -> Iterator[Mechanism | Selection]:
+    def __iter__(self) -> Iterator[Part]:
         return iter(self.parts)
 
     def __len__(self) -> int:

@@ -29,7 +29,7 @@ class Design:
     def __init__(self, matrix: Any) -> None:
         if sparse.issparse(matrix):
             self.matrix = sparse.csc_array(matrix)
-            self.matrix.sort_indices()
+            self.matrix.sum_duplicates()  # a duplicate entry would be clipped twice
         else:
             self.matrix = np.asfortranarray(matrix)
 
@@ -52,6 +52,17 @@ class Design:
         """Xᵀ s; (p,) or (p, k)."""
         return np.asarray(self.matrix.T @ s, np.float64)
 
+    def columns_dot(self, columns: NDArray[np.int64], w: Array) -> Array:
+        """X_U w for some columns."""
+        if len(columns) == 1 and not self.sparse:
+            return np.asarray(self.matrix[:, columns[0]] * w[0], np.float64)
+        return np.asarray(self.matrix[:, columns] @ w, np.float64)
+
+    def columns(self) -> tuple[Array, NDArray[np.int32], NDArray[np.int64]]:
+        """(data, row indices, column pointers) of a sparse design, as the kernels want them."""
+        X = self.matrix
+        return X.data.astype(np.float64, copy=False), X.indices.astype(np.int32), X.indptr.astype(np.int64)
+
     def row_norms(self, weights: Array | None = None) -> Array:
         """‖x_i·weights‖ of every record."""
         squares = np.ones(self.shape[1]) if weights is None else np.square(weights)
@@ -61,6 +72,22 @@ class Design:
         for j in range(self.shape[1]):  # column by column: no copy of the matrix
             out += squares[j] * np.square(self.matrix[:, j], dtype=np.float64)
         return np.sqrt(out)
+
+    def scaled(self, weights: Array) -> Design:
+        """X·diag(weights), a new design."""
+        if self.sparse:
+            return Design(self.matrix @ sparse.diags_array(np.asarray(weights, np.float64)))
+        return Design(np.asarray(self.matrix * weights))
+
+    def rows_scaled(self, weights: Array) -> Design:
+        """diag(weights)·X, a new design."""
+        if self.sparse:
+            return Design(sparse.diags_array(np.asarray(weights, np.float64)) @ self.matrix)
+        return Design(self.matrix * np.asarray(weights, self.matrix.dtype)[:, None])
+
+    def squared(self) -> Any:
+        """The squares of all entries, dense or sparse as the design is."""
+        return self.matrix.power(2) if self.sparse else np.square(self.matrix)
 
     def dense(self) -> Array:
         """As a dense float64 array."""

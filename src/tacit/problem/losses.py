@@ -58,6 +58,27 @@ class Loss(ABC):
     def derivative(self, z: Array) -> Array:
         """φ′(z), elementwise."""
 
+    def rescaled(self, scale: float) -> Loss:
+        """Z ↦ φ(scale·z)/scale²: the same loss for residuals measured in units of ``scale``."""
+        return self if scale == 1 else _Rescaled(self, scale)
+
+
+class _Rescaled(Loss):
+    """A loss in other units; see ``Loss.rescaled``."""
+
+    def __init__(self, loss: Loss, scale: float) -> None:
+        self._loss, self._scale = loss, scale
+        self.name, self.margin = loss.name, loss.margin  # type: ignore[misc]
+        self.curvature, self.slope = loss.curvature, loss.slope / scale
+
+    def value(self, z: Array) -> Array:
+        """φ(scale·z)/scale²."""
+        return self._loss.value(self._scale * z) / self._scale**2
+
+    def derivative(self, z: Array) -> Array:
+        """φ′(scale·z)/scale."""
+        return self._loss.derivative(self._scale * z) / self._scale
+
 
 @dataclass(frozen=True)
 class Squared(Loss):
@@ -77,6 +98,10 @@ class Squared(Loss):
     def derivative(self, z: Array) -> Array:
         """The residual itself."""
         return z
+
+    def rescaled(self, scale: float) -> Squared:
+        """Itself: a square has no scale."""
+        return self
 
 
 @dataclass(frozen=True)
@@ -105,6 +130,10 @@ class Huber(Loss):
     def derivative(self, z: Array) -> Array:
         """The residual clipped to [−k, k]."""
         return np.clip(z, -self.parameter, self.parameter)
+
+    def rescaled(self, scale: float) -> Huber:
+        """With its knee in the other units."""
+        return Huber(self.parameter / scale)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ class Task:
         records: n.
         low: the smallest value of each feature.
         high: the largest; features outside were clipped.
-        intercept: whether coordinate 0 is a constant 1 (or, with labels folded, y).
+        intercept: whether coordinate 0 is a constant 1.
         target_reach: the largest |t|; 0 for margin losses.
         row_nonzeros: ω, the largest number of non-zero features of a record (enforced where stated).
     """
@@ -57,19 +58,24 @@ class Task:
         return float(np.sqrt(squares[: self.row_nonzeros].sum()))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Records:
-    """The private part: mapped features (intercept column and folded labels included) and offsets.
+    """The private part: mapped features (intercept column included), and offsets or labels.
 
     Attributes:
-        design: (n, size).
+        features: (n, size).
         offset: t for regression, 0 for margin losses.
-        labels: ±1 for margin losses (already folded into the design), else None.
+        labels: ±1 for margin losses, else None.
     """
 
-    design: Design
+    features: Design
     offset: Array
     labels: Array | None = None
+
+    @cached_property
+    def design(self) -> Design:
+        """Features with labels folded in, so that z = design·v − offset for every loss."""
+        return self.features if self.labels is None else self.features.rows_scaled(self.labels)
 
     def objective(self, task: Task, v: Array) -> float:
         """The mean loss plus penalty at v: **private**, for tests and benchmarks only."""

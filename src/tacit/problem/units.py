@@ -21,11 +21,9 @@ Array = NDArray[np.float64]
 
 
 def _bounds(name: str, bounds: object, size: int | None) -> tuple[Array, Array]:
-    try:
-        first, second = bounds  # type: ignore[misc]
-    except (TypeError, ValueError):
-        raise InvalidInput(f"{name} must be a pair (low, high) of numbers or arrays, got {bounds!r}") from None
-    ends = [_validate.real_array(f"{name}[{k}]", end) for k, end in enumerate((first, second))]
+    if not isinstance(bounds, tuple | list | np.ndarray) or len(bounds) != 2:
+        raise InvalidInput(f"{name} must be a pair (low, high) of numbers or arrays")
+    ends = [_validate.real_array(f"{name}[{k}]", end) for k, end in enumerate(bounds)]
     shape = () if size is None else (size,)
     try:
         low, high = (np.broadcast_to(end, shape).astype(np.float64) for end in ends)
@@ -44,8 +42,9 @@ def _bounds(name: str, bounds: object, size: int | None) -> tuple[Array, Array]:
 class FeatureUnits:
     """u = (x − centre)/scale for every feature, after clipping x to its bounds.
 
-    Bounds (0, 1) stay as they are, so that one-hot columns remain sparse; others map to [−1, 1]. Sparse designs are
-    only scaled: zero stays zero. A feature whose bounds coincide is constant and is dropped (u = 0, coefficient 0).
+    Bounds (0, 1) stay as they are, so that one-hot columns remain sparse; others map to [−1, 1]. Sparse designs, and
+    models without an intercept, are only scaled: zero stays zero. A feature that its bounds fix is dropped (u = 0,
+    coefficient 0).
 
     Attributes:
         low: lower bounds.
@@ -60,13 +59,14 @@ class FeatureUnits:
     scale: Array
 
     @classmethod
-    def of(cls, bounds: object, size: int, *, sparse: bool = False) -> FeatureUnits:
+    def of(cls, bounds: object, size: int, *, sparse: bool = False, keep_zero: bool = False) -> FeatureUnits:
         """From public bounds.
 
         Args:
             bounds: (low, high), numbers or one per feature.
             size: the number of features.
-            sparse: whether zeros must stay zero.
+            sparse: whether zeros are not stored: then they stay zero, and bounds must include them.
+            keep_zero: whether zero must stay zero for another reason (no intercept).
 
         Returns:
             The units.
@@ -82,7 +82,7 @@ class FeatureUnits:
         low, high = _bounds("feature_bounds", bounds, size)
         if sparse and ((low > 0) | (high < 0)).any():
             raise InvalidInput("feature_bounds of a sparse matrix must include 0, the value of what is not stored")
-        as_is = ((low == 0) & (high == 1)) | sparse
+        as_is = ((low == 0) & (high == 1)) | sparse | keep_zero
         centre = np.where(as_is, 0.0, low / 2 + high / 2)
         scale = np.where(as_is, np.maximum(np.abs(low), np.abs(high)), high / 2 - low / 2)
         return cls(low, high, centre, scale)
@@ -90,22 +90,22 @@ class FeatureUnits:
     @property
     def constant(self) -> NDArray[np.bool_]:
         """Features whose bounds leave no choice."""
-        return self.high <= self.low
+        return np.asarray(self.scale == 0)
 
     @property
     def safe_scale(self) -> Array:
         """The scale, 1 for constant features (their coefficient is 0 anyway)."""
-        return np.where(self.constant | (self.scale == 0), 1.0, self.scale)
+        return np.where(self.constant, 1.0, self.scale)
 
     @property
     def reach_low(self) -> Array:
         """The smallest u."""
-        return np.where(self.constant, 0.0, (self.low - self.centre) / self.safe_scale)
+        return np.where(self.constant, 0.0, np.clip((self.low - self.centre) / self.safe_scale, -1.0, 1.0))
 
     @property
     def reach_high(self) -> Array:
         """The largest u."""
-        return np.where(self.constant, 0.0, (self.high - self.centre) / self.safe_scale)
+        return np.where(self.constant, 0.0, np.clip((self.high - self.centre) / self.safe_scale, -1.0, 1.0))
 
     def map(self, X: Any) -> Any:
         """Mapped features of every record: a new Fortran-ordered array, or a new CSC matrix."""
@@ -120,7 +120,8 @@ class FeatureUnits:
         ratio, keep = 1 / self.safe_scale, ~self.constant
         for j in range(X.shape[1]):  # column by column: one pass, no temporaries of the matrix's size
             column = np.clip(X[:, j], self.low[j], self.high[j])
-            out[:, j] = (column - self.centre[j]) * (ratio[j] if keep[j] else 0.0)
+            mapped = (column - self.centre[j]) * (ratio[j] if keep[j] else 0.0)
+            out[:, j] = np.clip(mapped, -1.0, 1.0, out=mapped)  # rounding must not leave the interval
         return out
 
 
@@ -131,17 +132,22 @@ class TargetUnits:
     Attributes:
         low: the lower bound.
         high: the upper bound.
+        centre: what becomes 0.
+        scale: what becomes 1; for a constant target any number serves.
     """
 
     low: float
     high: float
+    centre: float
+    scale: float
 
     @classmethod
-    def of(cls, bounds: object) -> TargetUnits:
+    def of(cls, bounds: object, *, keep_zero: bool = False) -> TargetUnits:
         """From public bounds.
 
         Args:
             bounds: (low, high).
+            keep_zero: whether zero must stay zero (no intercept).
 
         Returns:
             The units.
@@ -154,18 +160,11 @@ class TargetUnits:
                 "target_bounds is missing: state public limits (low, high) of the target; limits read off the data "
                 "would leak it"
             )
-        low, high = _bounds("target_bounds", bounds, None)
-        return cls(float(low), float(high))
-
-    @property
-    def centre(self) -> float:
-        """What becomes 0."""
-        return self.low / 2 + self.high / 2
-
-    @property
-    def scale(self) -> float:
-        """What becomes 1; for a constant target any number serves."""
-        return (self.high / 2 - self.low / 2) or 1.0
+        ends = _bounds("target_bounds", bounds, None)
+        low, high = float(ends[0]), float(ends[1])
+        if keep_zero:
+            return cls(low, high, 0.0, max(abs(low), abs(high)) or 1.0)
+        return cls(low, high, low / 2 + high / 2, (high / 2 - low / 2) or 1.0)
 
     def map(self, y: ArrayLike) -> Array:
         """Mapped targets of every record."""

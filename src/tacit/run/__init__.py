@@ -3,7 +3,7 @@
 from tacit.run.channel import Channel, Checkpoint
 from tacit.run.clipped_sum import REGISTRY, ClippedSum, LeastSquaresGradient, VectorSum, register
 from tacit.run.gradient_chain import GradientChain, contraction
-from tacit.run.loop import ChainStep, Release, Solver, run, run_chain
+from tacit.run.loop import ChainStep, Release, Solver, drive_chain, run, run_chain
 from tacit.run.randomness import SEEDED, Streams
 from tacit.run.sampling import Batches, batch_sizes
 
@@ -23,6 +23,7 @@ __all__ = [
     "VectorSum",
     "batch_sizes",
     "contraction",
+    "drive_chain",
     "register",
     "run",
     "run_chain",

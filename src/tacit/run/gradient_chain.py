@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,6 +27,7 @@ from tacit.mechanism import (
     Partition,
     Schedule,
 )
+from tacit.problem import Penalty
 from tacit.run.channel import noise_std
 from tacit.run.clipped_sum import ClippedSum
 from tacit.run.sampling import batch_sizes
@@ -41,6 +43,18 @@ def contraction(step_size: ArrayLike, smoothness: float, l2: float) -> Array:
     return np.maximum(np.abs(1 - eta * l2), np.abs(1 - eta * (smoothness + l2)))
 
 
+class SmoothSum(Protocol):
+    """The public constants of a sum, which may exist before the sum does."""
+
+    @property
+    def bound(self) -> float:
+        """C."""
+
+    @property
+    def smoothness(self) -> float | None:
+        """β, if contributions are gradients of convex functions."""
+
+
 @dataclass(frozen=True)
 class GradientChain:
     """Noisy gradient descent on disjoint batches, or on all records.
@@ -52,6 +66,7 @@ class GradientChain:
         records: n, public.
         prox: a 1-Lipschitz, data-free map applied after each step (projection, soft threshold), or None. Nobody checks
             that it is one, so the certificate then lists the Lipschitz constant as declared.
+        penalty: a convex separable penalty; its prox (with the step's own η) is 1-Lipschitz, so nothing is declared.
     """
 
     step_size: Schedule
@@ -59,6 +74,7 @@ class GradientChain:
     n_batches: int
     records: int
     prox: Callable[[Array], Array] | None = None
+    penalty: Penalty | None = None
 
     def __post_init__(self) -> None:
         _validate.nonnegative(l2=self.l2)
@@ -72,7 +88,7 @@ class GradientChain:
 
     def mechanism(
         self,
-        total: ClippedSum,
+        total: SmoothSum,
         noise_multiplier: float,
         *,
         adjacency: Adjacency | str = Adjacency.REPLACE_ONE,
@@ -168,4 +184,6 @@ class GradientChain:
         eta = self.step_size[k]
         size = batch_sizes(self.records, self.n_batches)[k % self.n_batches]
         new = theta - eta * (noisy / size + self.l2 * theta)
+        if self.penalty is not None:
+            new = self.penalty.prox(new, eta)
         return new if self.prox is None else self.prox(new)

@@ -16,7 +16,7 @@ from tacit.run.channel import Channel
 from tacit.run.clipped_sum import ClippedSum
 from tacit.run.randomness import SEEDED, Streams
 
-__all__ = ["ChainStep", "Release", "Solver", "run", "run_chain"]
+__all__ = ["ChainStep", "Release", "Solver", "drive_chain", "run", "run_chain"]
 
 Array = NDArray[np.float64]
 State = TypeVar("State")
@@ -154,11 +154,36 @@ def run_chain(
     if replicas != 1:
         certificate = certificate.marked(f"not private: {replicas} replicas of one run, for an audit")
     channel = Channel(certificate, total.records, streams=streams, replicas=replicas)
-    theta = np.tile(np.asarray(start, float), (replicas, 1))
+    theta = drive_chain(step, total, channel, np.tile(np.asarray(start, float), (replicas, 1)), progress)
+    return (theta[0] if replicas == 1 else theta), certificate
+
+
+def drive_chain(
+    step: ChainStep, total: ClippedSum, channel: Channel, theta: Array, progress: Progress | None = None
+) -> Array:
+    """The chain's end, from a channel of its own; ``step.check`` is asked before any record is read.
+
+    Args:
+        step: the chain's map.
+        total: the registered sum.
+        channel: with every certified step still to take.
+        theta: the start, one row per replica.
+        progress: called with (steps done, steps).
+
+    Returns:
+        The last iterate, one row per replica.
+
+    Raises:
+        MechanismMismatch: if the channel serves another chain, or has taken steps already.
+    """
+    mechanism = channel.mechanism
+    step.check(mechanism, total)
+    if channel.steps_left != mechanism.steps:
+        raise MechanismMismatch("a hidden chain takes all its steps in one go: open a channel of its own")
     for k in range(mechanism.steps):
         for release in range(mechanism.releases):
             noisy = channel.release(total, step.query(theta, k, release))
             theta = step.advance(theta, noisy, k, release)
         if progress is not None:
             progress(k + 1, mechanism.steps)
-    return (theta[0] if replicas == 1 else theta), certificate
+    return theta

@@ -1,0 +1,235 @@
+"""The way of every linear fit: schema, units, plan, certificate, reservation, records, solution, user's units.
+
+No record is read between the schema check (shape, type, finiteness) and the reservation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from tacit import _validate
+from tacit.accounting import Certificate, certify
+from tacit.errors import InvalidInput, NotCovered
+from tacit.ledger import Ledger
+from tacit.mechanism import Adjacency, Plan
+from tacit.problem import Design, FeatureUnits, Loss, Penalty, Records, TargetUnits, Task
+from tacit.run import SEEDED, Streams
+from tacit.solvers import Budget, LinearSolver, Prepared, Session, Solution
+
+__all__ = ["Coefficients", "Fit", "budget_of", "task_of"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Coefficients:
+    """One linear function in the user's units.
+
+    Attributes:
+        coef: one number per feature.
+        intercept: the constant.
+        standard_errors: of coef, from the privacy noise alone, or None.
+        notes: what a user should know.
+    """
+
+    coef: Array
+    intercept: float
+    standard_errors: Array | None
+    notes: tuple[str, ...]
+
+
+def budget_of(epsilon: object, delta: object, adjacency: object, view: object, n: int, copies: int = 1) -> Budget:
+    """A budget from the parameters of an estimator.
+
+    Args:
+        epsilon: ε.
+        delta: δ; refused if missing.
+        adjacency: the relation.
+        view: what may be shown.
+        n: for the suggestion.
+        copies: how many fits share it.
+
+    Returns:
+        The budget.
+
+    Raises:
+        InvalidInput: if δ is missing or an argument is out of range.
+        NotCovered: under add/remove, where the number of records is secret.
+    """
+    if delta is None:
+        raise InvalidInput(
+            f"delta is missing: choose it before the data is read; 1/n² = {1 / max(n, 2) ** 2:.1g} is a common choice"
+        )
+    relation = Adjacency.parse(adjacency)
+    if relation is Adjacency.ADD_REMOVE:
+        raise NotCovered(
+            "adjacency: linear models divide by the number of records, which is secret under add-remove; use "
+            "adjacency='replace-one' or 'zero-out'",
+            axis="adjacency",
+        )
+    shown = _validate.one_of(("all_iterates", "final_model"), view=view)
+    return Budget(_validate.positive(epsilon=epsilon), _validate.delta(delta), relation, shown, copies=copies)
+
+
+def task_of(
+    loss: Loss, penalty: Penalty, units: FeatureUnits, target: TargetUnits | None, n: int, *, intercept: bool
+) -> Task:
+    """The task in mapped units: the penalty stays on the user's coefficients.
+
+    With u = (x − c)/s and t = (y − c_t)/s_t, a coefficient of the user is w = s_t·v/s. Dividing the objective by s_t²
+    gives weights λ₁·s_t/s/s_t² on |v| and λ₂/s² on v².
+
+    Args:
+        loss: of residuals in the user's units.
+        penalty: on the user's coefficients.
+        units: of the features.
+        target: of the target, None for classification.
+        n: the number of records.
+        intercept: whether there is one (never penalised).
+
+    Returns:
+        The task.
+    """
+    scale = 1.0 if target is None else target.scale
+    loss = loss.rescaled(scale)
+    mapped = penalty.rescaled(scale / units.safe_scale, 1 / scale**2)
+    low, high = units.reach_low, units.reach_high
+    if intercept:
+        mapped = mapped.with_free_intercept()
+        low, high = np.concatenate([[1.0], low]), np.concatenate([[1.0], high])
+    return Task(loss, mapped, n, low, high, intercept, 0.0 if target is None else 1.0)
+
+
+@dataclass
+class Fit:
+    """One or several linear functions of the same features, fitted under one certificate.
+
+    Attributes:
+        units: of the features.
+        target: of the target, or None.
+        intercept: whether there is one.
+        tasks: one per function.
+        prepared: the solver of each.
+        certificate: of the whole plan.
+        solvers: what was chosen.
+    """
+
+    units: FeatureUnits
+    target: TargetUnits | None
+    intercept: bool
+    tasks: Sequence[Task]
+    prepared: Sequence[Prepared]
+    certificate: Certificate
+    solvers: Sequence[LinearSolver]
+
+    @classmethod
+    def plan(
+        cls,
+        tasks: Sequence[Task],
+        budget: Budget,
+        choose: Callable[[Task, Budget], LinearSolver],
+        units: FeatureUnits,
+        target: TargetUnits | None,
+    ) -> Fit:
+        """Everything public: solvers, plan, certificate.
+
+        Args:
+            tasks: one per function.
+            budget: shared by them.
+            choose: from a task to a solver.
+            units: of the features.
+            target: of the target.
+
+        Returns:
+            A fit that has read nothing.
+
+        Raises:
+            NotCovered: if the plan costs more than the budget (a bug in a solver's calibration, so nothing runs).
+        """
+        solvers = [choose(task, budget) for task in tasks]
+        prepared = [solver.prepare(task, budget) for solver, task in zip(solvers, tasks, strict=True)]
+        certificate = certify(Plan.of(*(one.plan for one in prepared)), delta=budget.delta)
+        if certificate.epsilon(budget.delta) > budget.epsilon * (1 + 1e-9):
+            raise NotCovered(
+                f"the plan costs ε = {certificate.epsilon(budget.delta):.6g}, more than the {budget.epsilon:g} it was "
+                "made for: choose another solver, and please report this",
+                axis="epsilon",
+            )
+        return cls(units, target, tasks[0].intercept, tasks, prepared, certificate, solvers)
+
+    def run(
+        self,
+        X: Any,
+        targets: Sequence[Array],
+        *,
+        seed: int | None,
+        ledger: Ledger | None,
+        note: str,
+        marks: Sequence[str] = (),
+        progress: Callable[[int, int], None] | None = None,
+    ) -> list[Coefficients]:
+        """Reserve, then read records.
+
+        Args:
+            X: features in the user's units.
+            targets: for each function, the target (regression) or labels ±1.
+            seed: None for private noise.
+            ledger: where to reserve.
+            note: for the ledger.
+            marks: what the certificate must say besides.
+            progress: called with (done, all).
+
+        Returns:
+            One linear function per task.
+        """
+        certificate = self.certificate
+        for mark in marks:
+            certificate = certificate.marked(mark)
+        streams = Streams(seed)
+        if streams.seeded:
+            certificate = certificate.marked(SEEDED)
+        if ledger is not None:
+            ledger.reserve(certificate, note)
+        self.certificate = certificate
+        mapped = self.units.map(X)
+        out, first = [], 0
+        for task, one, y in zip(self.tasks, self.prepared, targets, strict=True):
+            session = Session(certificate, task.records, streams, first, progress)
+            out.append(self._translated(one.solve(self._records(mapped, y), session)))
+            first += len(one.plan)
+        return out
+
+    def _records(self, mapped: Any, y: Array) -> Records:
+        features = Design(_with_ones(mapped, self.intercept))
+        if self.target is not None:
+            return Records(features, self.target.map(y))
+        return Records(features, np.zeros(len(y)), y)
+
+    def _translated(self, solution: Solution) -> Coefficients:
+        scale, centre = (1.0, 0.0) if self.target is None else (self.target.scale, self.target.centre)
+        v = solution.v[1:] if self.intercept else solution.v
+        ratio = np.where(self.units.constant, 0.0, scale / self.units.safe_scale)
+        coef = v * ratio
+        constant = centre + scale * solution.v[0] - coef @ self.units.centre if self.intercept else 0.0
+        errors = solution.standard_errors
+        if errors is not None:
+            errors = (errors[1:] if self.intercept else errors) * ratio
+        return Coefficients(coef, float(constant), errors, solution.notes)
+
+
+def _with_ones(mapped: Any, intercept: bool) -> Any:
+    if not intercept:
+        return mapped
+    n = mapped.shape[0]
+    if sparse.issparse(mapped):
+        return sparse.hstack([np.ones((n, 1)), mapped], format="csc")
+    out = np.empty((n, mapped.shape[1] + 1), mapped.dtype, order="F")
+    out[:, 0] = 1.0
+    out[:, 1:] = mapped
+    return out

@@ -1,0 +1,206 @@
+"""What all linear estimators share: parameters, fit, and what they know afterwards."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from tacit.accounting import Certificate
+from tacit.errors import InvalidInput
+from tacit.estimators._fit import Coefficients, Fit, budget_of, task_of
+from tacit.ledger import Ledger
+from tacit.problem import FeatureUnits, Loss, Penalty, TargetUnits
+from tacit.solvers import LinearSolver, named
+
+__all__ = ["LinearClassifier", "LinearModel", "LinearRegressor"]
+
+Array = NDArray[np.float64]
+
+
+class LinearModel(BaseEstimator):  # type: ignore[misc]
+    """Common ground of regressors and classifiers; subclasses state loss and penalty.
+
+    Attributes:
+        certificate_: the promise: ``.epsilon(delta)``, ``.delta(epsilon)``, ``.adjacency``, ``.view``, ``.theorem``,
+            ``.assumptions``.
+        coef_: coefficients in the units of X.
+        intercept_: constant term(s).
+        coef_standard_errors_: of the coefficients, from the privacy noise alone; None where the solver knows none.
+        solver_: the name of the solver that ran.
+        notes_: what you should know about this fit, if anything.
+    """
+
+    certificate_: Certificate
+    epsilon: float
+    delta: float | None
+    adjacency: str
+    feature_bounds: Any
+    fit_intercept: bool
+    solver: str | LinearSolver
+    view: str
+    max_passes: float | None
+    clip: float | None
+    budget: Ledger | None
+    random_state: int | None
+
+    def _store(self, parameters: dict[str, Any]) -> None:
+        """Parameters as given, as scikit-learn wants it: validated by ``fit``."""
+        for name in self._get_param_names():
+            setattr(self, name, parameters[name])
+
+    def _loss(self) -> Loss:
+        """The loss, in the user's units."""
+        raise NotImplementedError
+
+    def _penalty(self, size: int) -> Penalty:
+        """The penalty on the user's coefficients."""
+        raise NotImplementedError
+
+    def _validated(self, X: Any, y: Any, **extra: Any) -> tuple[Any, Any]:
+        """Schema only: shape, type and finiteness, a documented precondition."""
+        return validate_data(  # type: ignore[no-any-return]
+            self, X, y, accept_sparse="csc", dtype=[np.float64, np.float32], order=None, **extra
+        )
+
+    def _planned(self, X: Any, target: TargetUnits | None, copies: int = 1) -> Fit:
+        """Everything that can be known without the records."""
+        n, p = X.shape
+        budget = budget_of(self.epsilon, self.delta, self.adjacency, self.view, n, copies)
+        keep_zero = not self.fit_intercept
+        units = FeatureUnits.of(self.feature_bounds, p, sparse=sparse.issparse(X), keep_zero=keep_zero)
+        task = task_of(self._loss(), self._penalty(p), units, target, n, intercept=bool(self.fit_intercept))
+        solver = self.solver
+        if isinstance(solver, LinearSolver):
+            return Fit.plan([task] * copies, budget, lambda _task, _budget: solver, units, target)
+        return Fit.plan([task] * copies, budget, named(solver, self.max_passes, self.clip), units, target)
+
+    def _ran(self, fit: Fit, X: Any, targets: list[Array], marks: tuple[str, ...] = ()) -> list[Coefficients]:
+        if self.budget is not None and not isinstance(self.budget, Ledger):
+            raise InvalidInput(f"budget must be a tacit.Ledger or None, got {type(self.budget).__name__}")
+        out = fit.run(
+            X,
+            targets,
+            seed=self.random_state,
+            ledger=self.budget,
+            note=type(self).__name__,
+            marks=marks,
+            progress=getattr(self, "_progress", None),
+        )
+        self.certificate_ = fit.certificate
+        self.solver_ = fit.solvers[0].name
+        self.notes_ = tuple(dict.fromkeys(note for one in out for note in one.notes))
+        return out
+
+    def _scores(self, X: Any) -> Array:
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        scores = X @ np.atleast_2d(self.coef_).T + np.atleast_1d(self.intercept_)
+        return np.asarray(scores, np.float64)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.non_deterministic = self.random_state is None
+        return tags
+
+
+class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
+    """Regression: the target is clipped to public bounds."""
+
+    target_bounds: Any
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit under the certificate that the parameters ask for.
+
+        Values outside the bounds are clipped silently.
+
+        Args:
+            X: (records, features), dense or sparse; finite.
+            y: (records,); finite.
+
+        Returns:
+            The estimator itself.
+        """
+        X, y = self._validated(X, y, y_numeric=True)
+        target = TargetUnits.of(self.target_bounds, keep_zero=not self.fit_intercept)
+        fit = self._planned(X, target)
+        (one,) = self._ran(fit, X, [np.asarray(y, np.float64)])
+        self.coef_: Array = one.coef
+        self.intercept_: Any = one.intercept
+        self.coef_standard_errors_ = one.standard_errors
+        return self
+
+    def predict(self, X: Any) -> Array:
+        """X·coef_ + intercept_."""
+        return self._scores(X)[:, 0]
+
+
+class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
+    """Classification: one linear function for two classes, one per class for more (one-vs-rest)."""
+
+    classes: Any
+
+    def _class_list(self, y: Any) -> tuple[Any, tuple[str, ...]]:
+        """The classes, public by parameter or by declaration."""
+        if self.classes is not None:
+            classes = np.unique(np.asarray(self.classes))
+            if classes.size != np.size(self.classes) or classes.size < 2:
+                raise InvalidInput("classes must list at least two different labels")
+            return classes, ()
+        classes = np.unique(y)
+        if classes.size < 2:
+            raise InvalidInput(
+                f"y holds {classes.size} class, and classes is not stated: pass classes=[…], which must be public"
+            )
+        return classes, ("declared: the set of classes is public (it was read off the data)",)
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit under the certificate that the parameters ask for.
+
+        Values outside the bounds are clipped silently.
+
+        Args:
+            X: (records, features), dense or sparse; finite.
+            y: (records,) labels.
+
+        Returns:
+            The estimator itself.
+
+        Raises:
+            InvalidInput: if y is not made of labels, or holds one that is not in ``classes``.
+        """
+        X, y = self._validated(X, y)
+        y = column_or_1d(y, warn=True)
+        kind = type_of_target(y, input_name="y")
+        if kind not in {"binary", "multiclass"}:
+            raise InvalidInput(f"Unknown label type: {kind}; y must hold class labels")
+        self.classes_, marks = self._class_list(y)
+        index = np.searchsorted(self.classes_, y)
+        if (self.classes_[np.minimum(index, len(self.classes_) - 1)] != y).any():
+            raise InvalidInput("y holds a label that is not in classes: list every label that may occur")
+        heads = 1 if len(self.classes_) == 2 else len(self.classes_)
+        fit = self._planned(X, None, heads)
+        signs = [np.where(index == k, 1.0, -1.0) for k in ((1,) if heads == 1 else range(heads))]
+        out = self._ran(fit, X, signs, marks)
+        self.coef_: Array = np.stack([one.coef for one in out])
+        self.intercept_: Any = np.array([one.intercept for one in out])
+        errors = [one.standard_errors for one in out if one.standard_errors is not None]
+        self.coef_standard_errors_ = np.stack(errors) if len(errors) == heads else None
+        return self
+
+    def decision_function(self, X: Any) -> Array:
+        """Scores: (records,) for two classes, else (records, classes)."""
+        scores = self._scores(X)
+        return scores[:, 0] if len(self.classes_) == 2 else scores
+
+    def predict(self, X: Any) -> Any:
+        """The class of the largest score."""
+        scores = self.decision_function(X)
+        index = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        return self.classes_[index]

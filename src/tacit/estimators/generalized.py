@@ -1,0 +1,98 @@
+"""Any loss with any penalty and any solver: regression or classification, as the loss says."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+from sklearn.base import ClassifierMixin, RegressorMixin
+
+from tacit.estimators._linear import LinearClassifier, LinearRegressor
+from tacit.estimators._parameters import loss_named, penalty_named
+from tacit.ledger import Ledger
+from tacit.problem import Loss, Penalty
+from tacit.solvers import LinearSolver
+
+__all__ = ["DPGeneralizedLinear"]
+
+
+class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
+    """minimise 1/n·Σ φ(z_i) + ψ(w): bring your own φ, ψ and solver.
+
+    A loss of residuals (squared, Huber) makes it a regressor, one of margins (logistic, smoothed hinge) a classifier.
+
+    Args:
+        loss: a name of ``tacit.problem.LOSSES`` or a ``Loss`` of your own.
+        penalty: "none", "l1", "l2", "elasticnet", "box", "nonnegative", or a ``tacit.problem.Penalty``.
+        alpha: α, multiplies the penalty (with "box" and "nonnegative": a ridge beside it).
+        l1_ratio: the ℓ1 share of "elasticnet".
+        box: (low, high), the limits of the coefficients for "box".
+        epsilon: ε.
+        delta: δ; required.
+        feature_bounds: (low, high), public.
+        target_bounds: (low, high), public; for regression.
+        classes: the labels, public; for classification.
+        adjacency: "replace-one" or "zero-out".
+        fit_intercept: whether to fit a constant.
+        solver: "auto", a name of ``tacit.solvers.SOLVERS``, or a solver object.
+        view: "all_iterates" or "final_model".
+        max_passes: how often the data may be read.
+        clip: the solver's clip.
+        budget: a ``tacit.Ledger``.
+        random_state: None for private noise.
+    """
+
+    def __init__(
+        self,
+        loss: str | Loss = "squared",
+        penalty: str | Penalty = "l2",
+        solver: str | LinearSolver = "auto",
+        *,
+        alpha: float = 1e-3,
+        l1_ratio: float = 0.5,
+        box: Any = None,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        feature_bounds: Any = None,
+        target_bounds: Any = None,
+        classes: Any = None,
+        adjacency: str = "replace-one",
+        fit_intercept: bool = True,
+        view: str = "all_iterates",
+        max_passes: float | None = None,
+        clip: float | None = None,
+        budget: Ledger | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self._store(locals())
+
+    def _loss(self) -> Loss:
+        return loss_named(self.loss)
+
+    def _penalty(self, size: int) -> Penalty:
+        return penalty_named(self.penalty, size, self.alpha, self.l1_ratio, self.box)
+
+    @property
+    def _kind(self) -> type[LinearClassifier] | type[LinearRegressor]:
+        return LinearClassifier if self._loss().margin else LinearRegressor
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Fit as a regressor or as a classifier."""
+        self._kind.fit(self, X, y)
+        return self
+
+    def predict(self, X: Any) -> Any:
+        """Values, or classes."""
+        return self._kind.predict(self, X)
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R² or accuracy; on training data it is outside the certificate."""
+        mixin = ClassifierMixin if self._loss().margin else RegressorMixin
+        return float(mixin.score(self, X, y, sample_weight))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        if self._loss().margin:
+            tags.estimator_type, tags.regressor_tags = "classifier", None
+        else:
+            tags.estimator_type, tags.classifier_tags = "regressor", None
+        return tags

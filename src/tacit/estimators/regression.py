@@ -1,0 +1,268 @@
+"""Private linear regression, under the names people know."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tacit import _validate
+from tacit.estimators._linear import LinearRegressor
+from tacit.estimators._parameters import elastic_net
+from tacit.ledger import Ledger
+from tacit.problem import Huber, Loss, Penalty, Squared
+from tacit.solvers import LinearSolver
+
+__all__ = ["DPElasticNet", "DPHuberRegressor", "DPLasso", "DPLinearRegression", "DPRidge"]
+
+
+class DPElasticNet(LinearRegressor):
+    """Least squares with an elastic net, private.
+
+        minimise  1/(2n)·‖y − Xw − b‖² + α·ρ·‖w‖₁ + α(1 − ρ)/2·‖w‖²     (ρ = l1_ratio; as scikit-learn's ElasticNet)
+
+    Args:
+        alpha: α; the penalty stands beside the mean loss, on coefficients in the units of X.
+        l1_ratio: ρ.
+        epsilon: ε.
+        delta: δ; required, 1/n² is a common choice.
+        feature_bounds: (low, high), public, numbers or one per feature; values outside are clipped silently.
+        target_bounds: (low, high), public; values outside are clipped silently.
+        adjacency: "replace-one" or "zero-out".
+        fit_intercept: whether to fit b (never penalised).
+        solver: "auto", a name of ``tacit.solvers.SOLVERS``, or a solver object.
+        view: "all_iterates", or "final_model" for a guarantee about the final model only.
+        max_passes: how often the data may be read; None for the solver's rule.
+        clip: the solver's clip; None for its rule.
+        budget: a ``tacit.Ledger``; every fit reserves there before it reads a record.
+        random_state: None for private noise; an integer makes fits repeatable and marks the certificate "not private:
+            seeded".
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.uniform(-1, 1, (5000, 3))
+    >>> y = X @ [1.0, -2.0, 0.0] + rng.normal(0, 0.1, 5000)
+    >>> model = DPElasticNet(
+    ...     alpha=1e-3, epsilon=1.0, delta=1e-7, feature_bounds=(-1, 1), target_bounds=(-4, 4), random_state=0
+    ... )
+    >>> model.fit(X, y).certificate_.epsilon(1e-7) <= 1.0
+    True
+    >>> bool(abs(model.coef_ - [1.0, -2.0, 0.0]).max() < 0.1)
+    True
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        l1_ratio: float = 0.5,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        feature_bounds: Any = None,
+        target_bounds: Any = None,
+        adjacency: str = "replace-one",
+        fit_intercept: bool = True,
+        solver: str | LinearSolver = "auto",
+        view: str = "all_iterates",
+        max_passes: float | None = None,
+        clip: float | None = None,
+        budget: Ledger | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self._store(locals())
+
+    def _loss(self) -> Loss:
+        return Squared()
+
+    def _penalty(self, size: int) -> Penalty:
+        return elastic_net(size, self.alpha, self.l1_ratio)
+
+
+class DPLasso(LinearRegressor):
+    """Least squares with an ℓ1 penalty, private.
+
+        minimise  1/(2n)·‖y − Xw − b‖² + α‖w‖₁     (as scikit-learn's Lasso)
+
+    Args:
+        alpha: α; the penalty stands beside the mean loss, on coefficients in the units of X.
+        epsilon: ε.
+        delta: δ; required, 1/n² is a common choice.
+        feature_bounds: (low, high), public, numbers or one per feature; values outside are clipped silently.
+        target_bounds: (low, high), public; values outside are clipped silently.
+        adjacency: "replace-one" or "zero-out".
+        fit_intercept: whether to fit b (never penalised).
+        solver: "auto", a name of ``tacit.solvers.SOLVERS``, or a solver object.
+        view: "all_iterates", or "final_model" for a guarantee about the final model only.
+        max_passes: how often the data may be read; None for the solver's rule.
+        clip: the solver's clip; None for its rule.
+        budget: a ``tacit.Ledger``; every fit reserves there before it reads a record.
+        random_state: None for private noise; an integer makes fits repeatable and marks the certificate "not private:
+            seeded".
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1.0,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        feature_bounds: Any = None,
+        target_bounds: Any = None,
+        adjacency: str = "replace-one",
+        fit_intercept: bool = True,
+        solver: str | LinearSolver = "auto",
+        view: str = "all_iterates",
+        max_passes: float | None = None,
+        clip: float | None = None,
+        budget: Ledger | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self._store(locals())
+
+    def _loss(self) -> Loss:
+        return Squared()
+
+    def _penalty(self, size: int) -> Penalty:
+        return elastic_net(size, self.alpha, 1.0)
+
+
+class DPRidge(LinearRegressor):
+    """Least squares with an ℓ2 penalty, private.
+
+        minimise  1/(2n)·‖y − Xw − b‖² + α/2·‖w‖²     (scikit-learn's Ridge with its alpha = n·α)
+
+    Args:
+        alpha: α; the penalty stands beside the mean loss, on coefficients in the units of X.
+        epsilon: ε.
+        delta: δ; required, 1/n² is a common choice.
+        feature_bounds: (low, high), public, numbers or one per feature; values outside are clipped silently.
+        target_bounds: (low, high), public; values outside are clipped silently.
+        adjacency: "replace-one" or "zero-out".
+        fit_intercept: whether to fit b (never penalised).
+        solver: "auto", a name of ``tacit.solvers.SOLVERS``, or a solver object.
+        view: "all_iterates", or "final_model" for a guarantee about the final model only.
+        max_passes: how often the data may be read; None for the solver's rule.
+        clip: the solver's clip; None for its rule.
+        budget: a ``tacit.Ledger``; every fit reserves there before it reads a record.
+        random_state: None for private noise; an integer makes fits repeatable and marks the certificate "not private:
+            seeded".
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1e-3,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        feature_bounds: Any = None,
+        target_bounds: Any = None,
+        adjacency: str = "replace-one",
+        fit_intercept: bool = True,
+        solver: str | LinearSolver = "auto",
+        view: str = "all_iterates",
+        max_passes: float | None = None,
+        clip: float | None = None,
+        budget: Ledger | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self._store(locals())
+
+    def _loss(self) -> Loss:
+        return Squared()
+
+    def _penalty(self, size: int) -> Penalty:
+        return elastic_net(size, self.alpha, 0.0)
+
+
+class DPLinearRegression(LinearRegressor):
+    """Least squares, private.
+
+        minimise  1/(2n)·‖y − Xw − b‖²
+
+    Args:
+        epsilon: ε.
+        delta: δ; required, 1/n² is a common choice.
+        feature_bounds: (low, high), public, numbers or one per feature; values outside are clipped silently.
+        target_bounds: (low, high), public; values outside are clipped silently.
+        adjacency: "replace-one" or "zero-out".
+        fit_intercept: whether to fit b (never penalised).
+        solver: "auto", a name of ``tacit.solvers.SOLVERS``, or a solver object.
+        view: "all_iterates", or "final_model" for a guarantee about the final model only.
+        max_passes: how often the data may be read; None for the solver's rule.
+        clip: the solver's clip; None for its rule.
+        budget: a ``tacit.Ledger``; every fit reserves there before it reads a record.
+        random_state: None for private noise; an integer makes fits repeatable and marks the certificate "not private:
+            seeded".
+    """
+
+    def __init__(
+        self,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        feature_bounds: Any = None,
+        target_bounds: Any = None,
+        adjacency: str = "replace-one",
+        fit_intercept: bool = True,
+        solver: str | LinearSolver = "auto",
+        view: str = "all_iterates",
+        max_passes: float | None = None,
+        clip: float | None = None,
+        budget: Ledger | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self._store(locals())
+
+    def _loss(self) -> Loss:
+        return Squared()
+
+    def _penalty(self, size: int) -> Penalty:
+        return Penalty.of(size)
+
+
+class DPHuberRegressor(LinearRegressor):
+    """Regression that large residuals pull no harder than ``knee``, private.
+
+        minimise  1/n·Σ huber(y − xᵀw − b) + α/2·‖w‖²,   huber(r) = r²/2 up to |r| = knee, then linear
+
+    Args:
+        alpha: α; the penalty stands beside the mean loss, on coefficients in the units of X.
+        knee: where the loss turns linear, in the units of y; public.
+        epsilon: ε.
+        delta: δ; required, 1/n² is a common choice.
+        feature_bounds: (low, high), public, numbers or one per feature; values outside are clipped silently.
+        target_bounds: (low, high), public; values outside are clipped silently.
+        adjacency: "replace-one" or "zero-out".
+        fit_intercept: whether to fit b (never penalised).
+        solver: "auto", a name of ``tacit.solvers.SOLVERS``, or a solver object.
+        view: "all_iterates", or "final_model" for a guarantee about the final model only.
+        max_passes: how often the data may be read; None for the solver's rule.
+        clip: the solver's clip; None for its rule.
+        budget: a ``tacit.Ledger``; every fit reserves there before it reads a record.
+        random_state: None for private noise; an integer makes fits repeatable and marks the certificate "not private:
+            seeded".
+    """
+
+    def __init__(
+        self,
+        alpha: float = 1e-4,
+        *,
+        knee: float = 1.35,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        feature_bounds: Any = None,
+        target_bounds: Any = None,
+        adjacency: str = "replace-one",
+        fit_intercept: bool = True,
+        solver: str | LinearSolver = "auto",
+        view: str = "all_iterates",
+        max_passes: float | None = None,
+        clip: float | None = None,
+        budget: Ledger | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self._store(locals())
+
+    def _loss(self) -> Loss:
+        return Huber(_validate.positive(knee=self.knee))
+
+    def _penalty(self, size: int) -> Penalty:
+        return elastic_net(size, self.alpha, 0.0)

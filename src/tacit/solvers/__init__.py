@@ -1,0 +1,26 @@
+"""Solvers of linear models: post-processing of what the channel releases."""
+
+from tacit.solvers.auto import SOLVERS, choose, named
+from tacit.solvers.base import Budget, LinearSolver, Prepared, Session, Solution
+from tacit.solvers.coordinate import CoordinateDescent
+from tacit.solvers.cyclic import NoisyCyclicDescent
+from tacit.solvers.gradient import NoisyGradientDescent, ProximalSGD
+from tacit.solvers.metric import MetricDescent
+from tacit.solvers.statistics import NoisyStatistics
+
+__all__ = [
+    "SOLVERS",
+    "Budget",
+    "CoordinateDescent",
+    "LinearSolver",
+    "MetricDescent",
+    "NoisyCyclicDescent",
+    "NoisyGradientDescent",
+    "NoisyStatistics",
+    "Prepared",
+    "ProximalSGD",
+    "Session",
+    "Solution",
+    "choose",
+    "named",
+]
