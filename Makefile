@@ -6,6 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 .PHONY: demo test lint types bench clean
 
 demo: .venv/.installed
+	$(BIN)/tacit demo
 	@mkdir -p out
 	$(BIN)/tacit plan --n 60000 --batch 1000 --epochs 400 --sigma 15 --clip 1 --lr 0.1 --l2 1e-3 \
 	    --smoothness 0.5 --delta 1e-5 --adjacency replace-one --target-epsilon 1 --plot out/plan.png

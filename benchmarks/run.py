@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).parent
-ALL = ("accounting", "audits", "ledger", "figures")
+ALL = ("accounting", "audits", "ledger", "figures", "kernels")
 
 
 def record(name: str, cells: list[dict[str, object]]) -> None:

@@ -23,6 +23,7 @@ ORDER = (
     "solvers",
     "preprocessing",
     "estimators",
+    "tables",
     "torch",
     "audit",
     "report",

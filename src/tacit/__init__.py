@@ -21,6 +21,7 @@ _HOMES = {
     "DPLinearSVC": "tacit.estimators",
     "DPLogisticRegression": "tacit.estimators",
     "DPRidge": "tacit.estimators",
+    "DPSelection": "tacit.estimators",
     "Ledger": "tacit.ledger",
     "Mechanism": "tacit.mechanism",
     "Plan": "tacit.mechanism",
@@ -28,6 +29,8 @@ _HOMES = {
     "audit_gdp": "tacit.audit",
     "calibrate": "tacit.accounting",
     "certify": "tacit.accounting",
+    "load_model": "tacit.estimators",
+    "save_model": "tacit.estimators",
 }
 
 __all__ = [*sorted(_HOMES), "__version__"]

@@ -10,10 +10,12 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 from tacit.accounting import gdp_mu
-from tacit.errors import InvalidInput
+from tacit.errors import InvalidInput, MechanismMismatch
 from tacit.mechanism import Adjacency
 from tacit.preprocessing import private_mean, private_quantiles, private_variance
 from tacit.preprocessing._grid import grids_of, quantiles_of
+from tacit.run.sums.counted import CountedSum
+from tacit.run.sums.histogram import HistogramSum
 
 RELATIONS = [a.value for a in Adjacency]
 BIG = {"epsilon": 1e8, "delta": 1e-5}
@@ -34,11 +36,10 @@ def test_much_budget_gives_the_statistics_of_numpy(adjacency):
 
 @pytest.mark.parametrize(("adjacency", "sensitivity"), [("replace-one", 2.0), ("zero-out", 1.0)])
 def test_the_noise_of_a_mean_is_what_the_certificate_says(adjacency, sensitivity):
-    x = np.tile([2.0, 6.0], 500)
-    noise = [
-        private_mean(x, (0, 8), epsilon=1.0, delta=1e-5, adjacency=adjacency, random_state=s)[0] - 4 for s in range(400)
-    ]
-    sigma = 4 * sensitivity / gdp_mu(1.0, 1e-5) / 1000
+    X = np.tile([[2.0], [6.0]], (500, 4))
+    deal = {"epsilon": 1.0, "delta": 1e-5, "adjacency": adjacency}
+    noise = np.ravel([private_mean(X, (0, 8), **deal, random_state=s)[0] - 4 for s in range(500)])
+    sigma = 4 * sensitivity * np.sqrt(4) / gdp_mu(1.0, 1e-5) / 1000
     assert stats.kstest(noise, "norm", args=(0, sigma)).pvalue > 0.01
     for wrong in (0.7, 1.3):
         assert stats.kstest(noise, "norm", args=(0, wrong * sigma)).pvalue < 1e-4
@@ -89,7 +90,7 @@ def test_values_beyond_the_grid_count_in_its_end_bins():
     assert values[0] < 0.1 < 0.9 < values[1]
 
 
-@pytest.mark.parametrize("bounds", [(0, 0), (0, 5e-324), (1, 1 + 2e-16), (-1e300, 1e300), (5, 1e9), (-3, 0)])
+@pytest.mark.parametrize("bounds", [(0, 0), (0, 1e-90), (1, 1 + 2.5e-16), (-1e90, 1e90), (5, 1e9), (-3, 0)])
 @pytest.mark.parametrize("kind", ["uniform", "geometric"])
 def test_grids_are_strictly_increasing_and_keep_their_ends(bounds, kind):
     (edges,) = grids_of(kind, bounds, 1, 64, None)
@@ -116,6 +117,11 @@ def test_quantiles_of_any_noisy_counts_are_ordered_and_inside(counts, n):
     assert values[-1] <= 5
 
 
+def test_cumulative_counts_are_made_monotone():
+    counts, edges = np.array([10.0, -5.0, 5.0]), np.arange(4.0)  # sums 10, 5, 10 become 7.5, 7.5, 10
+    np.testing.assert_allclose(quantiles_of(counts, edges, 10.0, np.array([0.6, 0.9])), [0.8, 2.6])
+
+
 @pytest.mark.parametrize("q", [0, 1, -0.1, 2, [], np.nan, "half", [[0.5]]])
 def test_levels_are_checked(q):
     with pytest.raises(InvalidInput):
@@ -126,7 +132,8 @@ def test_levels_are_checked(q):
     "function", [private_mean, private_variance, lambda *a, **k: private_quantiles(a[0], 0.5, a[1], **k)]
 )
 @pytest.mark.parametrize(
-    "x", [[], [[]], [np.nan], [np.inf], ["a"], 3.0, np.zeros((2, 2, 2)), np.zeros((3, 0)), [[1], [2, 3]]]
+    "x",
+    [[], [[]], [np.nan], [np.inf], ["a"], [1j], [10**400], 3.0, np.zeros((2, 2, 2)), np.zeros((3, 0)), [[1], [2, 3]]],
 )
 def test_bad_columns_are_refused(function, x):
     with pytest.raises(InvalidInput):
@@ -140,3 +147,46 @@ def test_bad_bounds_are_refused(bounds):
             function([0.5], bounds, epsilon=1.0, delta=1e-5)
     with pytest.raises(InvalidInput):
         private_quantiles([0.5], 0.5, bounds, epsilon=1.0, delta=1e-5)
+
+
+# -- the sum --------------------------------------------------------------------------------------------------------
+
+
+def test_histograms_are_the_sums_of_their_contributions():
+    rng = np.random.default_rng(0)
+    total, _, state = HistogramSum.example(rng, 40)
+    batch = rng.random((3, 40)) < 0.5
+    batch[2] = False
+    one_hot = total.contributions(np.zeros((3, 1)), np.arange(40))
+    np.testing.assert_array_equal(total.total(np.zeros((3, 1)), batch), (one_hot * batch[:, :, None]).sum(axis=1))
+    np.testing.assert_allclose(np.linalg.norm(one_hot, axis=2), total.bound)
+    assert total.total(state, np.ones((1, 40), bool)).sum() == 40 * 3
+
+
+def test_a_value_on_an_edge_counts_once_as_in_numpy():
+    x, edges = np.array([0.0, 1.0, 1.0, 2.0, 3.0]), np.array([0.0, 1.0, 2.0, 3.0])
+    counts = HistogramSum(x[:, None], [edges]).total(np.zeros((1, 1)), np.ones((1, 5), bool))[0]
+    np.testing.assert_array_equal(counts, np.histogram(x, edges)[0])
+
+
+@pytest.mark.parametrize("edges", [[], [[0.0]], [[0.0, 0.0]], [[0.0, np.inf]], [[0, 1], [0, 1]], [[[0, 1]]]])
+def test_bad_grids_are_refused(edges):
+    with pytest.raises(InvalidInput):
+        HistogramSum(np.zeros((3, 1)), edges)
+
+
+def test_counted_sums_count_and_wrap_only_what_is_tested():
+    rng = np.random.default_rng(0)
+    inner, _, state = HistogramSum.example(rng, 9)
+    batch = rng.random((1, 9)) < 0.5
+    total = CountedSum(inner)
+    np.testing.assert_array_equal(total.total(state, batch)[0], [*inner.total(state, batch)[0], batch.sum()])
+    np.testing.assert_array_equal(total.contributions(state, np.arange(9))[0, :, -1], 1.0)
+    assert total.bound == pytest.approx(np.sqrt(inner.bound**2 + 1))
+    assert total.diameter == inner.diameter
+
+    class Homemade(HistogramSum):
+        pass
+
+    with pytest.raises(MechanismMismatch, match="not a registered sum"):
+        CountedSum(Homemade(np.zeros((2, 1)), [[0, 1]]))

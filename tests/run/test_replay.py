@@ -11,6 +11,8 @@ from tacit.mechanism import Adjacency, Mechanism
 from tacit.run import REGISTRY, Channel, ClippedSum, LeastSquaresGradient, VectorSum, register
 from tacit.run import clipped_sum as module
 from tacit.run.channel import sensitivity
+from tacit.run.sums import GramSum
+from tacit.run.sweep import SWEEPS, Sweep
 
 PAIRS = 200
 
@@ -77,3 +79,58 @@ def test_clipping_neither_over_nor_underflows(scale):
 def test_schema_faults_are_refused_without_telling_values(bad):
     with pytest.raises(InvalidInput):
         VectorSum(bad, 1.0)
+
+
+# -- sweeps ---------------------------------------------------------------------------------------------------------
+
+
+def sweep_moves(cls: type[Sweep], adjacency: Adjacency, pairs: int = PAIRS) -> np.ndarray:
+    """As ``moves``, for every release of a sweep, at the same state on either side."""
+    rng = np.random.default_rng(0)
+    out = []
+    for _ in range(pairs):
+        here, there, left, right = cls.example(rng, records=5)
+        m = Mechanism(adjacency=adjacency, ratio=1.0, steps=len(here.sizes))
+        for k in range(len(here.sizes)):
+            a, b = here.clipped_sum(left, k), there.clipped_sum(right, k)
+            if adjacency is not Adjacency.REPLACE_ONE:
+                alone, empty = here.alone(0), left.rows([0])
+                b = a - alone.clipped_sum(empty, k)
+            out.append(np.linalg.norm(a - b) / sensitivity(m, here))
+            noisy = a + 0.1 * rng.normal(size=a.shape)
+            left, right = here.apply(left, noisy, k), there.apply(right, noisy, k)
+            np.testing.assert_array_equal(left.w, right.w)  # what is released is all that moves the coefficients
+    return np.array(out)
+
+
+@pytest.mark.parametrize("adjacency", list(Adjacency), ids=lambda a: a.value)
+@pytest.mark.parametrize("name", sorted(SWEEPS))
+def test_no_release_of_a_sweep_moves_further_than_declared_and_each_gets_there(name, adjacency):
+    ratio = sweep_moves(SWEEPS[name], adjacency)
+    assert ratio.max() <= 1 + 1e-9
+    assert ratio.max() >= 0.99
+
+
+@pytest.mark.parametrize("name", sorted(SWEEPS))
+def test_a_sweep_is_its_two_parts(name):
+    rng = np.random.default_rng(3)
+    for _ in range(40):
+        sweep, _, state, _ = SWEEPS[name].example(rng, records=7)
+        noise = rng.normal(size=int(sweep.sizes.sum()))
+        fused = sweep.run(state.copy(), noise)
+        first = 0
+        for k, size in enumerate(sweep.sizes):
+            state = sweep.apply(state, sweep.clipped_sum(state, k) + noise[first : first + size], k)
+            first += size
+        np.testing.assert_allclose(fused.w, state.w, rtol=1e-10, atol=1e-13)
+        np.testing.assert_allclose(fused.z, state.z, rtol=1e-8, atol=1e-10)
+
+
+def test_diameters_count_only_where_every_record_is_read():
+    from tacit.mechanism import Poisson
+
+    gram = GramSum(np.eye(3), 2.0)
+    full = Mechanism(adjacency="replace-one", ratio=1.0, steps=1)
+    sampled = Mechanism(adjacency="replace-one", ratio=1.0, steps=1, sampling=Poisson(0.5))
+    assert sensitivity(full, gram) == pytest.approx(4 * np.sqrt(2))
+    assert sensitivity(sampled, gram) == 8.0  # the theorem compares with a batch that holds neither record

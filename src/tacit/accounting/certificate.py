@@ -17,7 +17,7 @@ from tacit.accounting.curve import Curve, Gaussian, compose
 from tacit.accounting.diffusion import PublishedDiffusion, published_line
 from tacit.accounting.gaussian import GaussianComposition
 from tacit.accounting.last_iterate import LastIterateAveraged, LastIterateMinorant
-from tacit.accounting.perturbation import PERTURBATION, perturbation_assumptions, perturbation_curve
+from tacit.accounting.perturbation import perturbation_bound
 from tacit.accounting.poisson import PoissonGaussian
 from tacit.accounting.selection import selection_curves
 from tacit.accounting.theorem import Accountant, Assumption, Theorem
@@ -62,8 +62,9 @@ class Certificate:
     loaded. Where several theorems cover a part, every query takes the tightest.
     """
 
-    __slots__ = ("__weakref__", "_combinations", "_marks", "_only", "_plan", "_reference")
+    __slots__ = ("__weakref__", "_combinations", "_digest", "_marks", "_only", "_plan", "_reference")
     _combinations: tuple[tuple[tuple[Bound, ...], Curve], ...]
+    _digest: str | None
     _marks: tuple[str, ...]
     _only: tuple[str | None, ...]
     _plan: Plan
@@ -85,6 +86,7 @@ class Certificate:
         store(self, "_plan", plan)
         store(self, "_marks", tuple(dict.fromkeys(marks)))
         store(self, "_reference", reference)
+        store(self, "_digest", None)
         store(self, "_only", tuple(only))
         store(self, "_combinations", tuple((c, compose([b.curve for b in c])) for c in _combinations(bounds)))
 
@@ -184,7 +186,9 @@ class Certificate:
     @property
     def digest(self) -> str:
         """sha256 of the plan and marks: names the promise."""
-        return digest((self._plan, self._marks, self._only))
+        if self._digest is None:  # a certificate never changes
+            object.__setattr__(self, "_digest", digest((self._plan, self._marks, self._only)))
+        return str(self._digest)
 
     def marked(self, mark: str) -> Certificate:
         """The same certificate with one more mark."""
@@ -371,7 +375,7 @@ def _check_starts(plan: Plan) -> None:
 def _bounds(part: Part, theorem: str | None) -> tuple[Bound, ...]:
     """Every covering theorem's bound; of several Gaussian ones only the smallest can ever be the tightest."""
     if isinstance(part, ObjectivePerturbation):
-        return (_perturbation_bound(part, theorem),)
+        return (Bound(*perturbation_bound(part, theorem)),)
     found = _selection_bounds(part, theorem) if isinstance(part, Selection) else _mechanism_bounds(part, theorem)
     gaussian = [b for b in found if isinstance(b.curve, Gaussian)]
     others = [b for b in found if not isinstance(b.curve, Gaussian)]
@@ -399,12 +403,6 @@ def _mechanism_bounds(mechanism: Mechanism, theorem: str | None) -> list[Bound]:
         axis = next(missing[0].axis for _, missing in gaps if len(missing) == nearest)
         raise NotCovered(f"no theorem covers {mechanism.label!r}. " + " | ".join(reasons), axis=axis)
     return found
-
-
-def _perturbation_bound(part: ObjectivePerturbation, theorem: str | None) -> Bound:
-    if theorem not in (None, PERTURBATION.id):
-        raise InvalidInput(f"theorem must be {PERTURBATION.id} for {part.label!r}, got {theorem!r}")
-    return Bound(PERTURBATION, perturbation_curve(part), perturbation_assumptions(part))
 
 
 def _selection_bounds(selection: Selection, theorem: str | None) -> list[Bound]:

@@ -159,10 +159,16 @@ class Accountant(ABC):
 
 
 def _bounded(mechanism: Mechanism) -> Assumption:
-    bound = "2C" if mechanism.adjacency is Adjacency.REPLACE_ONE else "C"
+    if mechanism.adjacency is not Adjacency.REPLACE_ONE:
+        how, step = "has norm at most C, so that neighbours move the sum by at most C", "C"
+    elif isinstance(mechanism.sampling, FullBatch):
+        how = "has norm at most C and lies within Δ ≤ 2C of any other, so that neighbours move the sum by at most Δ"
+        step = "Δ"
+    else:
+        how, step = "has norm at most C, so that neighbours move the sum by at most 2C", "2C"
     return Assumption(
-        f"each {mechanism.unit}'s contribution to a released sum has norm at most C, so that neighbours move the "
-        f"sum by at most {bound}; the noise is Gaussian with standard deviation {bound}/ratio",
+        f"each {mechanism.unit}'s contribution to a released sum {how}; the noise is Gaussian with standard deviation "
+        f"{step}/ratio",
         Evidence.ENFORCED,
     )
 

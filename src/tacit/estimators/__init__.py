@@ -3,6 +3,8 @@
 from tacit.estimators.classification import DPLinearSVC, DPLogisticRegression
 from tacit.estimators.generalized import DPGeneralizedLinear
 from tacit.estimators.regression import DPElasticNet, DPHuberRegressor, DPLasso, DPLinearRegression, DPRidge
+from tacit.estimators.saving import load_model, save_model
+from tacit.estimators.selection import DPSelection
 
 __all__ = [
     "DPElasticNet",
@@ -13,4 +15,7 @@ __all__ = [
     "DPLinearSVC",
     "DPLogisticRegression",
     "DPRidge",
+    "DPSelection",
+    "load_model",
+    "save_model",
 ]

@@ -20,11 +20,13 @@ from tacit.ledger import Ledger
 from tacit.mechanism import Adjacency, Plan
 from tacit.problem import Design, FeatureUnits, Loss, Penalty, Records, TargetUnits, Task
 from tacit.run import SEEDED, Streams
-from tacit.solvers import Budget, LinearSolver, Prepared, Session, Solution
+from tacit.solvers.base import VIEWS, Budget, LinearSolver, Prepared, Session, Solution
 
 __all__ = ["Coefficients", "Fit", "budget_of", "task_of"]
 
 Array = NDArray[np.float64]
+MOST_EPSILON = 1e12
+"""Up to here accounting is precise; it is for tests of code, not for people."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +75,13 @@ def budget_of(epsilon: object, delta: object, adjacency: object, view: object, n
             "adjacency='replace-one' or 'zero-out'",
             axis="adjacency",
         )
-    shown = _validate.one_of(("all_iterates", "final_model"), view=view)
-    return Budget(_validate.positive(epsilon=epsilon), _validate.delta(delta), relation, shown, copies=copies)
+    shown = _validate.one_of(VIEWS, view=view)
+    spend = _validate.positive(epsilon=epsilon)
+    if spend > MOST_EPSILON:
+        raise InvalidInput(
+            f"epsilon must be at most {MOST_EPSILON:g}, got {epsilon!r}: it promises nothing by then"
+        )
+    return Budget(spend, _validate.delta(delta), relation, shown, copies=copies)
 
 
 def task_of(

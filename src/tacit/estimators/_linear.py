@@ -8,12 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils.multiclass import type_of_target
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted
 
+from tacit import _validate
 from tacit.accounting import Certificate
 from tacit.errors import InvalidInput
 from tacit.estimators._fit import Coefficients, Fit, budget_of, task_of
+from tacit.estimators._parameters import sized
+from tacit.estimators._schema import checked, labels_of, numbers_of
 from tacit.ledger import Ledger
 from tacit.problem import FeatureUnits, Loss, Penalty, TargetUnits
 from tacit.solvers import LinearSolver, named
@@ -21,6 +23,8 @@ from tacit.solvers import LinearSolver, named
 __all__ = ["LinearClassifier", "LinearModel", "LinearRegressor"]
 
 Array = NDArray[np.float64]
+MOST_PASSES = 1e5
+"""A run that reads the data more often would end neither today nor with a useful model."""
 
 
 class LinearModel(BaseEstimator):  # type: ignore[misc]
@@ -51,7 +55,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
 
     def _store(self, parameters: dict[str, Any]) -> None:
         """Parameters as given, as scikit-learn wants it: validated by ``fit``."""
-        for name in self._get_param_names():
+        for name in parameters.keys() - {"self", "__class__"}:
             setattr(self, name, parameters[name])
 
     def _loss(self) -> Loss:
@@ -62,11 +66,24 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         """The penalty on the user's coefficients."""
         raise NotImplementedError
 
-    def _validated(self, X: Any, y: Any, **extra: Any) -> tuple[Any, Any]:
-        """Schema only: shape, type and finiteness, a documented precondition."""
-        return validate_data(  # type: ignore[no-any-return]
-            self, X, y, accept_sparse="csc", dtype=[np.float64, np.float32], order=None, **extra
-        )
+    def _validated(self, X: Any, y: Any, **options: Any) -> tuple[Any, Any]:
+        """Parameters that shape no plan; then the schema (shape, type, finiteness), a documented precondition."""
+        if self.budget is not None and not isinstance(self.budget, Ledger):
+            raise InvalidInput(f"budget must be a tacit.Ledger or None, got {type(self.budget).__name__}")
+        if not isinstance(self.fit_intercept, bool | np.bool_):
+            raise InvalidInput(f"fit_intercept must be True or False, got {self.fit_intercept!r}")
+        if self.max_passes is not None and _validate.positive(max_passes=self.max_passes) > MOST_PASSES:
+            raise InvalidInput(
+                f"max_passes must be at most {MOST_PASSES:g}, got {self.max_passes!r}: noise grows with it"
+            )
+        if self.clip is not None:
+            sized(clip=self.clip)
+        seed = self.random_state
+        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
+            raise InvalidInput(
+                f"random_state must be None, for private noise, or a non-negative integer, for tests, got {seed!r}"
+            )
+        return checked(self, X, y, accept_sparse="csc", **options)  # type: ignore[no-any-return]
 
     def _planned(self, X: Any, target: TargetUnits | None, copies: int = 1) -> Fit:
         """Everything that can be known without the records."""
@@ -81,8 +98,6 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         return Fit.plan([task] * copies, budget, named(solver, self.max_passes, self.clip), units, target)
 
     def _ran(self, fit: Fit, X: Any, targets: list[Array], marks: tuple[str, ...] = ()) -> list[Coefficients]:
-        if self.budget is not None and not isinstance(self.budget, Ledger):
-            raise InvalidInput(f"budget must be a tacit.Ledger or None, got {type(self.budget).__name__}")
         out = fit.run(
             X,
             targets,
@@ -99,7 +114,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
 
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self)
-        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        X = checked(self, X, accept_sparse="csr", reset=False)
         scores = X @ np.atleast_2d(self.coef_).T + np.atleast_1d(self.intercept_)
         return np.asarray(scores, np.float64)
 
@@ -128,9 +143,10 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
             The estimator itself.
         """
         X, y = self._validated(X, y, y_numeric=True)
+        y = numbers_of(y)
         target = TargetUnits.of(self.target_bounds, keep_zero=not self.fit_intercept)
         fit = self._planned(X, target)
-        (one,) = self._ran(fit, X, [np.asarray(y, np.float64)])
+        (one,) = self._ran(fit, X, [y])
         self.coef_: Array = one.coef
         self.intercept_: Any = one.intercept
         self.coef_standard_errors_ = one.standard_errors
@@ -149,15 +165,13 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
     def _class_list(self, y: Any) -> tuple[Any, tuple[str, ...]]:
         """The classes, public by parameter or by declaration."""
         if self.classes is not None:
-            classes = np.unique(np.asarray(self.classes))
-            if classes.size != np.size(self.classes) or classes.size < 2:
-                raise InvalidInput("classes must list at least two different labels")
-            return classes, ()
+            given = np.asarray(self.classes)
+            if given.ndim != 1 or len(given) < 2 or len(set(given.tolist())) < len(given):
+                raise InvalidInput("classes must list at least two different labels, e.g. classes=[0, 1]")
+            return np.unique(labels_of(given, "classes")), ()
         classes = np.unique(y)
         if classes.size < 2:
-            raise InvalidInput(
-                f"y holds {classes.size} class, and classes is not stated: pass classes=[…], which must be public"
-            )
+            raise InvalidInput("y holds one class only: pass classes=[…], the labels that may occur, which are public")
         return classes, ("declared: the set of classes is public (it was read off the data)",)
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -176,18 +190,14 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
             InvalidInput: if y is not made of labels, or holds one that is not in ``classes``.
         """
         X, y = self._validated(X, y)
-        y = column_or_1d(y, warn=True)
-        kind = type_of_target(y, input_name="y")
-        if kind not in {"binary", "multiclass"}:
-            raise InvalidInput(f"Unknown label type: {kind}; y must hold class labels")
-        self.classes_, marks = self._class_list(y)
-        index = np.searchsorted(self.classes_, y)
-        if (self.classes_[np.minimum(index, len(self.classes_) - 1)] != y).any():
-            raise InvalidInput("y holds a label that is not in classes: list every label that may occur")
-        heads = 1 if len(self.classes_) == 2 else len(self.classes_)
+        y = labels_of(y)
+        classes, marks = self._class_list(y)
+        index = _index(classes, y)
+        heads = 1 if len(classes) == 2 else len(classes)
         fit = self._planned(X, None, heads)
         signs = [np.where(index == k, 1.0, -1.0) for k in ((1,) if heads == 1 else range(heads))]
         out = self._ran(fit, X, signs, marks)
+        self.classes_ = classes
         self.coef_: Array = np.stack([one.coef for one in out])
         self.intercept_: Any = np.array([one.intercept for one in out])
         errors = [one.standard_errors for one in out if one.standard_errors is not None]
@@ -204,3 +214,13 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         scores = self.decision_function(X)
         index = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return self.classes_[index]
+
+
+def _index(classes: Any, y: Any) -> NDArray[np.intp]:
+    """Which class each label is."""
+    if (classes.dtype.kind in "biuf") != (y.dtype.kind in "biuf"):
+        raise InvalidInput("y and classes must hold labels of one kind, numbers or strings: convert one of them")
+    index = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
+    if (classes[index] != y).any():
+        raise InvalidInput("y holds a label that is not in classes: list every label that may occur")
+    return np.asarray(index)

@@ -8,9 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from tacit import _validate
 from tacit.estimators._linear import LinearClassifier
-from tacit.estimators._parameters import elastic_net
+from tacit.estimators._parameters import elastic_net, sized
 from tacit.ledger import Ledger
 from tacit.problem import Logistic, Loss, Penalty, SmoothedHinge
 from tacit.solvers import LinearSolver
@@ -140,7 +139,7 @@ class DPLinearSVC(LinearClassifier):
         self._store(locals())
 
     def _loss(self) -> Loss:
-        return SmoothedHinge(_validate.positive(width=self.width))
+        return SmoothedHinge(sized(width=self.width))
 
     def _penalty(self, size: int) -> Penalty:
         return elastic_net(size, self.alpha, 0.0)

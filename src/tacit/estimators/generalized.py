@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Self
 
 from sklearn.base import ClassifierMixin, RegressorMixin
+from sklearn.utils.metaestimators import available_if
 
 from tacit.estimators._linear import LinearClassifier, LinearRegressor
 from tacit.estimators._parameters import loss_named, penalty_named
@@ -79,6 +80,11 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
         """Fit as a regressor or as a classifier."""
         self._kind.fit(self, X, y)
         return self
+
+    @available_if(lambda self: self._loss().margin)  # type: ignore[untyped-decorator]
+    def decision_function(self, X: Any) -> Any:
+        """Scores, for losses of margins only."""
+        return super().decision_function(X)
 
     def predict(self, X: Any) -> Any:
         """Values, or classes."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tacit import _validate
 from tacit.estimators._linear import LinearRegressor
-from tacit.estimators._parameters import elastic_net
+from tacit.estimators._parameters import elastic_net, sized
 from tacit.ledger import Ledger
 from tacit.problem import Huber, Loss, Penalty, Squared
 from tacit.solvers import LinearSolver
@@ -262,7 +261,7 @@ class DPHuberRegressor(LinearRegressor):
         self._store(locals())
 
     def _loss(self) -> Loss:
-        return Huber(_validate.positive(knee=self.knee))
+        return Huber(sized(knee=self.knee))
 
     def _penalty(self, size: int) -> Penalty:
         return elastic_net(size, self.alpha, 0.0)

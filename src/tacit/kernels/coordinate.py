@@ -60,9 +60,8 @@ Shape = tuple[float, float, float]
 F = TypeVar("F", bound=Callable[..., Any])
 
 _SATURATION: Final = 700.0
-_ROUND: Final = 6755399441055744.0  # 1.5·2⁵²: adding it rounds to an integer and leaves that in the low bits
-_ONE: Final = 1023 << 52  # the bits of 1.0
-_TILE: Final = 16384  # entries of X that stay in the second-level cache between the two passes of a block
+_ROUND: Final = 6755399441055744.0 + 1023.0  # 1.5·2⁵² + bias: k added to it is rounded, its low bits are 2ᵏ's exponent
+_TILE: Final = 49152  # entries of X that stay in the second-level cache between the two passes of a block
 
 
 def _compile(**options: Any) -> Callable[[F], F]:
@@ -100,8 +99,9 @@ def _term(tag: Tag, shape: Shape, z: float, x: float) -> float:
     s = r * r
     a = s * 12.015016962518798 + 120.18038419842806
     b = (s + 60.090191986294336) * r
-    power = np.int64((np.float64(t).view(np.int64) << 52) + _ONE).view(np.float64)
-    return ((b - a) * x) / ((a + b) * power + (a - b))
+    power = np.int64(np.float64(t).view(np.int64) << 52).view(np.float64)
+    minus = b - a
+    return (minus * x) / ((a + b) * power - minus)
 
 
 @_inline

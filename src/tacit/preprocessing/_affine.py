@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from tacit.errors import InvalidInput
-from tacit.preprocessing._table import checked
+from tacit.preprocessing._table import checked, quiet
 from tacit.problem import FeatureUnits
 
 __all__ = ["AffineScaler", "Box"]
@@ -98,7 +98,7 @@ class AffineScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # ty
             InvalidInput: if the number of features differs.
         """
         check_is_fitted(self)
-        values = check_array(Z, dtype=np.float64)
+        values = quiet(check_array, Z, dtype=np.float64)
         if values.shape[1] != len(self._scale):
             raise InvalidInput(f"Z has {values.shape[1]} features, {len(self._scale)} were fitted")
         return self._box.clip(self._centre + self._scale * np.clip(values, -self._reach, self._reach))

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 from tacit.mechanism import Adjacency
 from tacit.preprocessing._affine import Box
 from tacit.preprocessing._release import Ticket
-from tacit.run.sums import MomentSum
+from tacit.run import ClippedSum
+from tacit.run.sums.counted import CountedSum
+from tacit.run.sums.moments import MomentSum
 
 __all__ = ["Moments", "release_moments"]
 
@@ -40,9 +42,8 @@ class Moments:
 def release_moments(ticket: Ticket, X: Array, box: Box) -> Moments:
     """One joint release of Σu and Σu² of all features.
 
-    Replacing a record moves (u, u²) of one feature by at most 2, all of them by 2√p. Under add/remove n is secret: one
-    more feature, constantly 1, makes the sum count the records (twice, which halves the variance of the count), and a
-    contribution then has norm √(2p + 2).
+    Replacing a record moves (u, u²) of one feature by at most 2, all of them by 2√p. Under add/remove n is secret: the
+    same release then counts the records, and a contribution has norm √(2p + 1).
 
     Args:
         ticket: paid for.
@@ -57,14 +58,14 @@ def release_moments(ticket: Ticket, X: Array, box: Box) -> Moments:
     mean, square, noise = np.zeros(len(live)), np.zeros(len(live)), np.zeros(len(live))
     if p == 0:  # the bounds say it all
         return Moments(mean, square, noise)
-    u, low, high = box.unit(X)[:, live], np.full(p, -1.0), np.ones(p)
+    total: ClippedSum = MomentSum(box.unit(X)[:, live], np.full(p, -1.0), np.ones(p))
     n = float(len(X))
     if ticket.adjacency is Adjacency.ADD_REMOVE:
-        u, low, high = np.column_stack([u, np.ones(len(u))]), np.append(low, 1.0), np.append(high, 1.0)
-    noisy, sigma = ticket.release(MomentSum(u, low, high))
-    first, second = np.split(noisy, 2)
-    if ticket.adjacency is Adjacency.ADD_REMOVE:
-        n = max(float(first[-1] + second[-1]) / 2, 1.0)
-    mean[live], square[live] = np.clip(first[:p] / n, -1.0, 1.0), second[:p] / n
+        noisy, sigma = ticket.release(CountedSum(total))
+        n = max(float(noisy[-1]), 1.0)
+    else:
+        noisy, sigma = ticket.release(total)
+    first, second = noisy[:p], noisy[p : 2 * p]
+    mean[live], square[live] = np.clip(first / n, -1.0, 1.0), second / n
     noise[live] = sigma / n
     return Moments(mean, square, noise)

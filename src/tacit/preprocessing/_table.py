@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,17 +14,27 @@ from sklearn.utils.validation import validate_data
 from tacit.errors import InvalidInput
 from tacit.run.clipped_sum import records_array
 
-__all__ = ["checked", "columns", "shape_of", "table", "width"]
+__all__ = ["checked", "columns", "quiet", "shape_of", "table", "width"]
 
 Array = NDArray[np.float64]
 
+_SAFE = (
+    "Found array with",
+    "X has ",
+    "The feature names should match",
+    "Feature names",
+    "Expected unique column names",
+    "float() argument",
+)
+"""Beginnings of scikit-learn's messages that never show a record's value; others do, or take several lines."""
+
+_NOT_FINITE = "X holds NaN or infinite values: fill them with a public constant before the private computation"
 _FAULTS = {
-    "could not convert": "X must hold numbers: encode other columns first, e.g. with PublicOneHotEncoder",
     "Complex data": "Complex data not supported: pass real numbers",
-    "NaN": "X holds NaN or infinite values: fill them with a public constant before the private computation",
-    "infinity": "X holds NaN or infinite values: fill them with a public constant before the private computation",
+    "NaN": _NOT_FINITE,
+    "infinity": _NOT_FINITE,
 }
-"""scikit-learn's messages that show values of records, or take several lines, and ours instead."""
+_NO_TABLE = "X must be a table of numbers: encode other columns first, e.g. with PublicOneHotEncoder"
 
 
 def shape_of(X: Any) -> tuple[int, ...]:
@@ -63,6 +74,33 @@ def width(estimator: BaseEstimator, X: Any) -> int:
     return int(shape[1])
 
 
+def quiet(check: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
+    """What a check of scikit-learn's returns; its messages are replaced unless they are known to hold no values.
+
+    Args:
+        check: ``validate_data`` or ``check_array``.
+        *arguments: for it.
+        **settings: for it.
+
+    Returns:
+        The checked table.
+
+    Raises:
+        InvalidInput: with a message of ours.
+        ValueError: as raised, if known to be harmless.
+        TypeError: the same.
+        OverflowError: the same.
+    """
+    try:
+        return check(*arguments, **settings)
+    except (ValueError, TypeError, OverflowError) as error:
+        first = str(error).split("\n")[0]
+        if first.startswith(_SAFE):
+            raise
+        fault = next((ours for theirs, ours in _FAULTS.items() if theirs in first), _NO_TABLE)
+    raise InvalidInput(fault)  # outside the handler: no trace of the original
+
+
 def checked(estimator: BaseEstimator, X: Any, *, reset: bool) -> Array:
     """The values as float64, finite; scikit-learn keeps the names and the number of features.
 
@@ -73,21 +111,10 @@ def checked(estimator: BaseEstimator, X: Any, *, reset: bool) -> Array:
 
     Returns:
         (n, p).
-
-    Raises:
-        InvalidInput: if shape, type or finiteness do not fit; a message never holds a record's value.
-        ValueError: as scikit-learn does, if names or the number of features differ from those of ``fit``.
     """
     if not reset:
         width(estimator, X)
-    try:
-        return np.asarray(validate_data(estimator, X, reset=reset, dtype=np.float64))
-    except ValueError as error:
-        first = str(error).split("\n")[0]
-        fault = next((ours for theirs, ours in _FAULTS.items() if theirs in first), None)
-        if fault is None:
-            raise
-    raise InvalidInput(fault)
+    return np.asarray(quiet(validate_data, estimator, X, reset=reset, dtype=np.float64))
 
 
 def table(x: Any) -> Array:
@@ -100,11 +127,15 @@ def table(x: Any) -> Array:
         Two-dimensional, finite.
 
     Raises:
-        InvalidInput: if it is neither, empty, or not finite.
+        InvalidInput: if it is not numeric, or not finite.
     """
-    out = records_array("x", x, len(shape_of(x)))
-    if len(out) == 0:
-        raise InvalidInput("x is empty: at least one record is needed")
+    raw = np.asarray(x)
+    if raw.dtype.kind == "c":
+        raise InvalidInput("x must hold real numbers, got complex ones")
+    try:
+        out = records_array("x", raw, raw.ndim)
+    except OverflowError:
+        raise InvalidInput("x must hold numbers that fit into floats") from None
     return out[:, None] if out.ndim == 1 else out
 
 

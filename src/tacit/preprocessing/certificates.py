@@ -37,6 +37,8 @@ def _constant_fill(step: Any) -> str | None:
     """Why an imputer is not public, or None."""
     if step.strategy != "constant" or step.add_indicator:
         return "it fills in statistics of the data; set strategy='constant', add_indicator=False"
+    if not step.keep_empty_features:
+        return "it drops columns in which every record misses its value; set keep_empty_features=True"
     return None
 
 

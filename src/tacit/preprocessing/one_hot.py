@@ -13,7 +13,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, v
 
 from tacit import _validate
 from tacit.errors import InvalidInput
-from tacit.preprocessing._table import shape_of
+from tacit.preprocessing._table import quiet, shape_of
 
 __all__ = ["PublicOneHotEncoder"]
 
@@ -123,10 +123,7 @@ class PublicOneHotEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc
         if ndim != 2:
             raise InvalidInput(f"X must have two dimensions, got {ndim}. Reshape your data: X.reshape(-1, 1)")
         dtype = None if hasattr(X, "dtype") or hasattr(X, "dtypes") else object  # a list of words and numbers stays one
-        table = validate_data(self, X, reset=reset, dtype=dtype, ensure_all_finite=False)
-        if np.asarray(table).dtype.kind == "c":
-            raise InvalidInput("Complex data not supported: pass words or real numbers")
-        return np.asarray(table)
+        return np.asarray(quiet(validate_data, self, X, reset=reset, dtype=dtype, ensure_all_finite=False))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

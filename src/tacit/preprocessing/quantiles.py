@@ -92,7 +92,7 @@ def private_quantiles(
     >>> import numpy as np
     >>> x = np.arange(10_000) % 100
     >>> (low, high), _ = private_quantiles(x, [0.25, 0.75], (0, 128), epsilon=1.0, delta=1e-6, random_state=0)
-    >>> abs(low - 25) < 3, abs(high - 75) < 3
+    >>> bool(abs(low - 25) < 3), bool(abs(high - 75) < 3)
     (True, True)
     """
     levels = _levels(q, "q")

@@ -13,7 +13,8 @@ from tacit.preprocessing._affine import Box
 from tacit.preprocessing._moments import release_moments
 from tacit.preprocessing._release import buy
 from tacit.preprocessing._table import columns, shape_of, table
-from tacit.run import VectorSum
+from tacit.run import ClippedSum, VectorSum
+from tacit.run.sums.counted import CountedSum
 
 __all__ = ["private_mean", "private_variance"]
 
@@ -60,12 +61,13 @@ def private_mean(
     ticket = buy(
         "private mean", epsilon=epsilon, delta=delta, adjacency=adjacency, budget=budget, random_state=random_state
     )
-    u, n = box.unit(table(x)), float(shape_of(x)[0])
-    secret = ticket.adjacency is Adjacency.ADD_REMOVE
-    rows = np.column_stack([u, np.ones(len(u))]) if secret else u
-    noisy, _ = ticket.release(VectorSum(rows, float(np.sqrt(rows.shape[1]))))
-    if secret:
+    total: ClippedSum = VectorSum(box.unit(table(x)), float(np.sqrt(p)))
+    n = float(shape_of(x)[0])
+    if ticket.adjacency is Adjacency.ADD_REMOVE:
+        noisy, _ = ticket.release(CountedSum(total))
         n = max(float(noisy[-1]), 1.0)
+    else:
+        noisy, _ = ticket.release(total)
     mean = box.clip(box.centre + box.half * np.clip(noisy[:p] / n, -1.0, 1.0))
     return _as_given(mean, x), ticket.certificate
 

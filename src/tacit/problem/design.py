@@ -89,6 +89,12 @@ class Design:
         """The squares of all entries, dense or sparse as the design is."""
         return self.matrix.power(2) if self.sparse else np.square(self.matrix)
 
+    def with_column(self, column: Array) -> Any:
+        """The matrix with one more column at its end, dense or sparse as the design is."""
+        if self.sparse:
+            return sparse.hstack([self.matrix, column[:, None]], format="csc")
+        return np.column_stack([self.matrix, column])
+
     def dense(self) -> Array:
         """As a dense float64 array."""
         return np.asarray(self.matrix.toarray() if self.sparse else self.matrix, np.float64)

@@ -73,7 +73,7 @@ class Penalty:
         except ValueError:
             raise InvalidInput(f"a penalty needs one number, or one per coordinate ({size})") from None
         if not (full["low"] <= full["high"]).all():
-            raise InvalidInput("the box of the penalty is empty: low must not exceed high")
+            raise InvalidInput("the box of the penalty is empty: low must be a number that does not exceed high")
         return cls(**full)
 
     @property

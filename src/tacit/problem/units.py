@@ -18,24 +18,69 @@ from tacit.errors import InvalidInput
 __all__ = ["FeatureUnits", "TargetUnits"]
 
 Array = NDArray[np.float64]
+LARGEST = 1e100
+"""Of a bound's size, and of its inverse: beyond it, squares and ratios of scales would overflow."""
 
 
 def _bounds(name: str, bounds: object, size: int | None) -> tuple[Array, Array]:
-    if not isinstance(bounds, tuple | list | np.ndarray) or len(bounds) != 2:
-        raise InvalidInput(f"{name} must be a pair (low, high) of numbers or arrays")
-    ends = [_validate.real_array(f"{name}[{k}]", end) for k, end in enumerate(bounds)]
+    if size is not None and _looks_like_pairs(bounds, size):
+        raise InvalidInput(
+            f"{name} looks like one (low, high) pair per feature, but must be one pair of columns (lows, highs): pass "
+            f"tuple(np.transpose({name}))"
+        )
+    held = list(bounds) if isinstance(bounds, tuple | list) or (isinstance(bounds, np.ndarray) and bounds.ndim) else []
+    if len(held) != 2:
+        raise InvalidInput(f"{name} must be a pair (low, high), got {_kind(bounds)}: {_forms(name, size)}")
+    ends = [_validate.real_array(f"{name}[{k}]", end) for k, end in enumerate(held)]
     shape = () if size is None else (size,)
     try:
         low, high = (np.broadcast_to(end, shape).astype(np.float64) for end in ends)
     except ValueError:
-        raise InvalidInput(
-            f"{name} must hold one number, or one per feature ({size}), got shapes {ends[0].shape} and {ends[1].shape}"
-        ) from None
-    with np.errstate(over="ignore"):
-        fits = np.isfinite(low).all() and np.isfinite(high).all() and np.isfinite(high - low).all()
-    if not fits or (low > high).any():
-        raise InvalidInput(f"{name} must be finite, with low ≤ high: state public limits of the values")
+        shapes = f"shapes {ends[0].shape} and {ends[1].shape}"
+        raise InvalidInput(f"{name} do not fit the data, got {shapes}: {_forms(name, size)}") from None
+    _check_range(name, low, high)
     return low, high
+
+
+def _check_range(name: str, low: Array, high: Array) -> None:
+    """Finite, ordered, and of a size that leaves room for squares."""
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        raise InvalidInput(f"{name} must be finite: state public limits of the values")
+    if (low > high).any():
+        raise InvalidInput(f"{name} must have low ≤ high: put the smaller number first")
+    beyond = (np.maximum(-low, high) > LARGEST).any() or (np.maximum(low, -high) > LARGEST).any()
+    if beyond or ((low < high) & (high - low < 1 / LARGEST)).any():
+        raise InvalidInput(
+            f"{name} must lie within ±{LARGEST:g}, and be equal or at least {1 / LARGEST:g} apart: choose other units"
+        )
+
+
+def _looks_like_pairs(bounds: object, size: int) -> bool:
+    """Whether somebody listed (low, high) per feature: the other way round than we read it."""
+    try:
+        table = np.asarray(bounds, np.float64)
+    except (ValueError, TypeError):
+        return False
+    if table.shape != (size, 2) or not (table[:, 0] < table[:, 1]).all():
+        return False
+    if size != 2:
+        return True
+    # For two features both readings have one shape. Two arrays are what we ask for; a list of tuples is how pairs are
+    # written; and if our reading would fix a feature, or reverse its ends, while theirs would not, it is theirs.
+    if isinstance(bounds, tuple) and all(isinstance(end, np.ndarray) for end in bounds):
+        return False
+    listed = isinstance(bounds, list) and all(isinstance(pair, tuple) for pair in bounds)
+    return listed or not bool((table[0] < table[1]).all())
+
+
+def _kind(value: object) -> str:
+    return f"{len(value)} items" if isinstance(value, tuple | list) else f"an object of type {type(value).__name__}"
+
+
+def _forms(name: str, size: int | None) -> str:
+    if size is None:
+        return f"e.g. {name}=(0, 10)"
+    return f"e.g. {name}=(0, 1), or (lows, highs) with one number per feature ({size}), in the order of the columns"
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +156,7 @@ class FeatureUnits:
         """Mapped features of every record: a new Fortran-ordered array, or a new CSC matrix."""
         if sparse.issparse(X):
             out = sparse.csc_array(X, copy=True)
+            out.sum_duplicates()  # parts of one entry, each within bounds, may add up to more
             column = np.repeat(np.arange(out.shape[1]), np.diff(out.indptr))
             values = np.clip(out.data, self.low[column], self.high[column])
             out.data = np.where(self.constant[column], 0.0, values / self.safe_scale[column])

@@ -6,10 +6,12 @@ from tacit.run.gradient_chain import GradientChain, contraction
 from tacit.run.loop import ChainStep, Release, Solver, drive_chain, run, run_chain
 from tacit.run.randomness import SEEDED, Streams
 from tacit.run.sampling import Batches, batch_sizes
+from tacit.run.sweep import SWEEPS, Sweep, register_sweep
 
 __all__ = [
     "REGISTRY",
     "SEEDED",
+    "SWEEPS",
     "Batches",
     "ChainStep",
     "Channel",
@@ -20,11 +22,13 @@ __all__ = [
     "Release",
     "Solver",
     "Streams",
+    "Sweep",
     "VectorSum",
     "batch_sizes",
     "contraction",
     "drive_chain",
     "register",
+    "register_sweep",
     "run",
     "run_chain",
 ]

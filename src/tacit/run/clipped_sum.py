@@ -107,9 +107,12 @@ def records_array(name: str, values: ArrayLike, ndim: int) -> Array:
         InvalidInput: if shape, type or finiteness do not fit the schema.
     """
     try:
-        out = np.ascontiguousarray(values, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise InvalidInput(f"{name} must be an array of numbers") from None
+        raw = np.asarray(values)
+    except (TypeError, ValueError, OverflowError):
+        raw = np.empty(0, object)
+    if raw.dtype.kind not in "biuf":  # outside of the handler: its exception may hold a value
+        raise InvalidInput(f"{name} must be an array of numbers")
+    out = np.ascontiguousarray(raw, dtype=np.float64)
     if out.ndim != ndim or (ndim == 2 and out.shape[1] == 0):
         raise InvalidInput(f"{name} must have {ndim} dimension(s) and at least one column, got shape {out.shape}")
     if not np.isfinite(out).all():

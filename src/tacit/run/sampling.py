@@ -54,10 +54,12 @@ class Batches:
         self._epoch = (-1, self._groups)
 
     def _assign(self) -> Labels:
-        s, rng = self._sampling, self._streams.at("partition")
+        s = self._sampling
         if isinstance(s, Cyclic):
-            return _labels(self._n, s.n_batches, self._replicas, rng if s.partition is Partition.SECRET else None)
+            secret = s.partition is Partition.SECRET
+            return _labels(self._n, s.n_batches, self._replicas, self._streams.at("partition") if secret else None)
         if isinstance(s, CyclicPoisson):
+            rng = self._streams.at("partition")
             if s.groups is Groups.INDEPENDENT:
                 return rng.integers(s.n_groups, size=(self._replicas, self._n))
             return _labels(self._n, s.n_groups, self._replicas, rng)
@@ -76,13 +78,13 @@ class Batches:
             MechanismMismatch: if this way of sampling is a description only and cannot be drawn.
         """
         s, shape = self._sampling, (self._replicas, self._n)
-        rng = self._streams.at("batch", step)
         if isinstance(s, FullBatch):
             return np.ones(shape, bool)
-        if isinstance(s, Poisson):
-            return np.asarray(rng.random(shape) < s.rate)
         if isinstance(s, Cyclic):
             return np.asarray(self._groups == step % s.n_batches)
+        rng = self._streams.at("batch", step)
+        if isinstance(s, Poisson):
+            return np.asarray(rng.random(shape) < s.rate)
         if isinstance(s, CyclicPoisson):
             return np.asarray((self._groups == step % s.n_groups) & (rng.random(shape) < s.rate))
         if isinstance(s, Shuffled):

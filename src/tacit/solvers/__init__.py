@@ -6,6 +6,7 @@ from tacit.solvers.coordinate import CoordinateDescent
 from tacit.solvers.cyclic import NoisyCyclicDescent
 from tacit.solvers.gradient import NoisyGradientDescent, ProximalSGD
 from tacit.solvers.metric import MetricDescent
+from tacit.solvers.perturbation import ObjectiveTilt
 from tacit.solvers.statistics import NoisyStatistics
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "NoisyCyclicDescent",
     "NoisyGradientDescent",
     "NoisyStatistics",
+    "ObjectiveTilt",
     "Prepared",
     "ProximalSGD",
     "Session",

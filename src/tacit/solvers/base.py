@@ -10,16 +10,16 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
-from tacit.accounting import Certificate, calibrate, gdp_mu
+from tacit.accounting import Certificate, calibrate, gdp_epsilon, gdp_mu
 from tacit.errors import InvalidInput
-from tacit.mechanism import Adjacency, Mechanism, Plan, Schedule
+from tacit.mechanism import Adjacency, Mechanism, ObjectivePerturbation, Plan, Schedule
 from tacit.problem import Records, Task
 from tacit.run import Channel, ClippedSum, Streams
 
@@ -59,7 +59,12 @@ class Budget:
         """The largest μ such that copies of μ-GDP imply (ε, δ)-DP, a hair below so that sums of squares stay within."""
         return float(gdp_mu(self.epsilon, self.delta)) * (1 - 1e-12) / math.sqrt(self.copies)
 
-    def calibrated(self, make: Callable[[float], Mechanism]) -> Plan:
+    def part(self, share: float) -> Budget:
+        """A share of μ², as a budget of its own."""
+        mu = float(gdp_mu(self.epsilon, self.delta)) * (1 - 1e-9) * math.sqrt(share)
+        return replace(self, epsilon=float(gdp_epsilon(mu, self.delta)))
+
+    def calibrated(self, make: Callable[[float], Mechanism | ObjectivePerturbation]) -> Plan:
         """The plan of the least noise at which all copies together satisfy (ε, δ)-DP."""
         found = calibrate(lambda noise: Plan.of(*[make(noise)] * self.copies), epsilon=self.epsilon, delta=self.delta)
         return Plan.of(make(found.value))

@@ -61,6 +61,10 @@ class CoordinateState:
     z: Array
     total: Array
 
+    def rows(self, index: list[int]) -> CoordinateState:
+        """The state of some records only."""
+        return CoordinateState(self.w, self.z[index], self.total)
+
     def copy(self) -> CoordinateState:
         """An independent copy."""
         return CoordinateState(self.w.copy(), self.z.copy(), self.total.copy())
@@ -118,6 +122,12 @@ class CoordinateSweep(Sweep):
     def start(self, w: Array) -> CoordinateState:
         """The state at public (or released) coefficients."""
         return CoordinateState(w.astype(np.float64), self._predict(w), np.zeros(self._p))
+
+    def alone(self, i: int) -> CoordinateSweep:
+        """The same sweep over record i only: its contributions, one by one."""
+        settings: dict[str, Any] = {"clips": self._clips, "steps": self._steps, "inner": self._inner}
+        part = Design(self._design.matrix[[i]])
+        return type(self)(part, self._offset[[i]], self._loss, self._penalty, self._blocks, **settings)
 
     def _predict(self, w: Array) -> Array:
         return self._design.dot(w) - self._offset

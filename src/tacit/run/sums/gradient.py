@@ -45,7 +45,7 @@ class LinearGradient(ClippedSum):
         self._shrink = np.ones_like(norms)
         if np.isfinite(row_norm):
             R = _validate.positive(row_norm=row_norm)
-            self._shrink = np.minimum(1.0, R / np.maximum(norms, 1e-300))
+            self._shrink = R / np.maximum(norms, R)
             self.smoothness = loss.curvature * R * R if isinstance(loss, CONVEX) else None
         self._norms = norms * self._shrink
         self.bound = _validate.positive(bound=bound)

@@ -44,7 +44,7 @@ class GramSum(ClippedSum):
         R = _validate.positive(norm=norm)
         with np.errstate(over="ignore"):
             norms = np.sqrt(np.einsum("ij,ij->i", Z, Z))
-        self._Z = Z * np.minimum(1.0, R / np.maximum(norms, 1e-300))[:, None]
+        self._Z = Z * (R / np.maximum(norms, R))[:, None]
         self.bound = R * R
         self.records, self.width = Z.shape
         self.size = self.width * (self.width + 1) // 2

@@ -29,6 +29,7 @@ class BoundedValues(ClippedSum):
         top = _validate.positive(top=top)
         if sparse.issparse(values):
             self._values = sparse.csc_array(values, copy=True)
+            self._values.sum_duplicates()  # an entry stored in parts would be clipped part by part
             self._values.data = np.clip(self._values.data, 0.0, top)
         else:
             self._values = np.clip(records_array("values", values, 2), 0.0, top)

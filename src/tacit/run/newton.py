@@ -1,10 +1,10 @@
-"""Minimise a smooth, strongly convex function to a certain tolerance: Newton's method, with a fallback that cannot fail.
+"""Minimise a smooth, strongly convex function, surely: Newton's method, and a fallback with a proven number of steps.
 
 Objective perturbation releases the minimiser only if its gradient is small, and whether it is must not depend on the
 data: an error raised for some data sets only is itself a release. ``newton_minimise`` is fast and has no useful bound
-on its steps; ``accelerated_minimise`` has one for every function with the stated constants. Running the second where
-the first gave up reaches the tolerance for every data set, in exact arithmetic with certainty; ``rounding_floor`` says
-below which tolerance floating point does not follow.
+on its steps; ``accelerated_minimise`` has one for every function with the stated constants. ``minimise_surely`` runs
+the second where the first gave up, so that in exact arithmetic it never fails, whatever the data; ``rounding_floor``
+says below which tolerance floating point does not follow.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit.errors import BoundViolated, InvalidInput
 
-__all__ = ["accelerated_minimise", "newton_minimise", "rounding_floor"]
+__all__ = ["accelerated_minimise", "minimise_surely", "newton_minimise", "rounding_floor"]
 
 Array = NDArray[np.float64]
 
@@ -109,9 +110,14 @@ def accelerated_minimise(
     Returns:
         A point and the norm of its gradient: at most the tolerance, up to rounding, for every function with these
         constants.
+
+    Raises:
+        InvalidInput: if the constants are not positive, or M < Λ.
     """
     goal = _validate.positive(tolerance=tolerance)
     M, strong = _validate.positive(smoothness=smoothness), _validate.positive(convexity=convexity)
+    if strong > M:
+        raise InvalidInput(f"smoothness must be at least convexity, got {M!r} < {strong!r}")
     root = math.sqrt(strong / M)
     momentum = (1 - root) / (1 + root)
     x = np.array(start, dtype=np.float64)
@@ -126,21 +132,64 @@ def accelerated_minimise(
     return x, norm
 
 
-def rounding_floor(n: int, dimension: int, *, gradient_bound: float, noise_std: float) -> float:
+def minimise_surely(
+    gradient: Callable[[Array], Array],
+    hessian: Callable[[Array], Array],
+    start: Array,
+    *,
+    tolerance: float,
+    smoothness: float,
+    convexity: float,
+    limit: int = 100,
+) -> tuple[Array, float]:
+    """Newton's method, then accelerated descent if it gave up, to a gradient of norm at most ``tolerance``.
+
+    Args:
+        gradient: of the function, shape (p,).
+        hessian: shape (p, p).
+        start: where to begin, shape (p,).
+        tolerance: on the norm of the computed gradient: half of the mechanism's, the rest is for rounding.
+        smoothness: M, as for ``accelerated_minimise``.
+        convexity: Λ.
+        limit: the most Newton steps.
+
+    Returns:
+        A point and the norm of its gradient, at most the tolerance.
+
+    Raises:
+        BoundViolated: if the tolerance is missed, which takes wrong constants or a tolerance below the
+            ``rounding_floor``; nothing may be released then.
+    """
+    w, norm = newton_minimise(gradient, hessian, start, tolerance=tolerance, limit=limit)
+    if not norm <= tolerance:
+        begin = w if math.isfinite(norm) else start
+        w, norm = accelerated_minimise(gradient, begin, tolerance=tolerance, smoothness=smoothness, convexity=convexity)
+    if not norm <= tolerance:
+        raise BoundViolated(
+            "the solver missed its tolerance, so nothing is released: its constants are wrong, or the tolerance is "
+            "below rounding_floor(...); raise it and certify again"
+        )
+    return w, norm
+
+
+def rounding_floor(n: int, dimension: int, *, gradient_bound: float, curvature: float, noise_std: float) -> float:
     """A tolerance that floating point can reach and check, from public numbers.
 
     The gradient of n records, the ridge and the tilt is a sum of n + 2 vectors. At the minimiser the ridge's is the
-    negative of the others', so all norms sum to at most 2(nL + ‖b‖), with ‖b‖ ≤ σ(√p + 9) but for a chance of 1e-18;
-    any order of summation loses at most about (n + p + 10) units of 2⁻⁵³ of that. The floor is four times as much.
+    negative of the others', so that all norms sum to at most A = 2(nL + ‖b‖), with ‖b‖ ≤ σ(√p + 9) but for a chance
+    of 1e-17. In any order, sums over records and coordinates lose about (n + p) units of A·2⁻⁵³; the predictors lose
+    p units of R‖w‖ ≤ RA/(2Λ), and their slopes β times as much, n times. The floor is four times all that.
 
     Args:
         n: the number of records.
         dimension: p.
         gradient_bound: L, of one record.
+        curvature: βR²/Λ.
         noise_std: σ of the tilt.
 
     Returns:
-        The smallest τ that should be asked for; half of it should be asked of the solver.
+        The smallest τ that a mechanism should state; half of it is for the solver.
     """
     total = 2 * (n * gradient_bound + noise_std * (math.sqrt(dimension) + 9))
-    return 4 * (n + dimension + 10) * 2.0**-53 * total
+    units = n + dimension + 10 + n * curvature * (dimension + 2) / 2
+    return 4 * units * 2.0**-53 * total

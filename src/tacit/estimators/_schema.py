@@ -1,0 +1,120 @@
+"""The schema of records: shape, type and finiteness, checked before anything else, in words that show no record.
+
+The checks are scikit-learn's. Some of its messages quote values, or take several lines; only those that hold public
+quantities (shapes, names, types) pass, others are said anew.
+"""
+
+from __future__ import annotations
+
+import numbers
+import re
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import validate_data
+
+from tacit.errors import InvalidInput
+
+__all__ = ["checked", "labels_of", "numbers_of"]
+
+_ENCODE = "encode categories first, e.g. with tacit.preprocessing.PublicOneHotEncoder"
+_FILL = "fill such values with a public constant, or drop their records, before fitting"
+_FAULTS = {
+    r"Input (X |y |)contains NaN": rf"Input \1contains NaN: {_FILL}",
+    r"Input (X |y |)contains infinity": rf"Input \1contains infinity or a value too large for its type: {_FILL}",
+    r"Complex data not supported": "Complex data not supported: pass real numbers",
+    r"Expected 2D (array|input)": (
+        "X must have two dimensions (records, features). Reshape your data: X.reshape(-1, 1) if it is one feature, "
+        "X.reshape(1, -1) if it is one record"
+    ),
+    r"setting an array element": "X must be a table and y a column: their rows differ in length or type",
+    r"(This )?(\w+) (estimator )?requires y": r"\2 requires y to be passed, but the target y is None: call fit(X, y)",
+    r"(float\(\) argument must be .*)": rf"X and y must hold numbers: {_ENCODE} (\1)",
+}
+"""How a message of scikit-learn or numpy begins, and what we say instead."""
+
+_PUBLIC = re.compile(
+    r"Found (array|input variables) with |X has \d+ features|y should be a 1d array|Sparse data was passed|"
+    r"Only sparse matrices|Expected sequence or array-like|The feature names should match|Feature names are only|"
+    r"np\.matrix is not supported|Expected unique column names"
+)
+"""Messages that hold shapes, types and names only."""
+
+
+def checked(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) -> Any:
+    """X, or (X, y), as scikit-learn validates it; a fault is told in one line that holds no record's value.
+
+    Args:
+        estimator: whose input it is; it keeps the number and the names of the features.
+        X: (records, features).
+        y: (records,); left out for prediction.
+        options: of scikit-learn's ``validate_data``.
+
+    Returns:
+        The validated X, or X and y.
+
+    Raises:
+        kind: InvalidInput if shape, type or finiteness do not fit, TypeError if an entry is no number at all.
+    """
+    kind: type[Exception] = InvalidInput
+    try:
+        with np.errstate(all="ignore"):
+            return validate_data(estimator, X, y, dtype=[np.float64, np.float32], order=None, **options)
+    except TypeError as error:
+        kind, fault = TypeError, _fault(str(error))
+    except (ValueError, OverflowError) as error:
+        fault = _fault(str(error))
+    raise kind(fault)  # outside of the handlers: the first message must not follow as the context of ours
+
+
+def _fault(message: str) -> str:
+    for theirs, ours in _FAULTS.items():
+        if found := re.match(theirs, message):
+            return found.expand(ours)
+    if _PUBLIC.match(message):
+        return re.sub(r"\s*\n\s*", " ", message.strip())
+    return f"X must be a table of real numbers, and y a column as long: {_ENCODE}"
+
+
+def numbers_of(y: Any) -> NDArray[np.float64]:
+    """The target of a regression as float64.
+
+    Args:
+        y: validated, one-dimensional.
+
+    Returns:
+        The numbers.
+
+    Raises:
+        InvalidInput: if it holds anything else.
+    """
+    if y.dtype.kind not in "biuf":
+        raise InvalidInput("y must hold numbers: for labels use a classifier, e.g. DPLogisticRegression")
+    with np.errstate(all="ignore"):
+        return np.asarray(y, np.float64)
+
+
+def labels_of(y: Any, name: str = "y") -> Any:
+    """The labels of a classification.
+
+    Args:
+        y: one-dimensional.
+        name: for messages.
+
+    Returns:
+        Strings, integers, booleans, or floats without fractions.
+
+    Raises:
+        InvalidInput: if it holds fractions, or a mixture of types.
+    """
+    if y.dtype.kind == "O" and all(isinstance(label, numbers.Real) for label in y):
+        y = np.asarray(y.tolist())
+    if y.dtype.kind == "f" and not (y == np.floor(y)).all():
+        raise InvalidInput(
+            f"Unknown label type: continuous; {name} must hold class labels: for numbers use a regressor, e.g. DPRidge"
+        )
+    mixed = y.dtype.kind == "O" and not all(isinstance(label, str) for label in y)
+    if mixed or y.dtype.kind not in "biufUSO":
+        raise InvalidInput(f"Unknown label type: {name} must hold strings, integers or booleans, all of one kind")
+    return y

@@ -1,0 +1,257 @@
+"""Models on disk: JSON with the certificate inside, never pickle; loading certifies again and runs no foreign code."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import secrets
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from sklearn.base import is_classifier
+
+from tacit.accounting import Certificate
+from tacit.errors import InvalidInput, TacitError
+from tacit.estimators._linear import LinearModel
+from tacit.estimators.classification import DPLinearSVC, DPLogisticRegression
+from tacit.estimators.generalized import DPGeneralizedLinear
+from tacit.estimators.plain import from_plain, to_plain
+from tacit.estimators.regression import DPElasticNet, DPHuberRegressor, DPLasso, DPLinearRegression, DPRidge
+
+__all__ = ["load_model", "load_model_and_extra", "save_model", "write_whole"]
+
+FORMAT = 1
+CLASSES: dict[str, type[LinearModel]] = {
+    cls.__name__: cls
+    for cls in (
+        DPElasticNet,
+        DPGeneralizedLinear,
+        DPHuberRegressor,
+        DPLasso,
+        DPLinearRegression,
+        DPLinearSVC,
+        DPLogisticRegression,
+        DPRidge,
+    )
+}
+"""What may be saved and loaded. A new linear estimator is added here."""
+NOT_KEPT = ("budget", "random_state")
+"""Parameters that stay at home: a ledger belongs to the data, and a seed would let a reader subtract the noise."""
+_FITTED = re.compile(r"[a-z][a-z0-9_]*_")
+
+
+def save_model(model: LinearModel, path: str | os.PathLike[str], *, extra: Any = None) -> None:
+    """Write a fitted model and its certificate as JSON, whole or not at all.
+
+    The file holds what the model may show: parameters, coefficients, notes and the certificate. A ledger and a seed are
+    left out.
+
+    Args:
+        model: a fitted linear estimator of tacit's.
+        path: where to; an existing file is replaced.
+        extra: plain JSON data to keep with it.
+
+    Raises:
+        InvalidInput: if the model is not fitted, not ours, or holds something that JSON cannot hold.
+
+    >>> import tempfile, pathlib, numpy as np
+    >>> from tacit import DPRidge, load_model
+    >>> X = np.random.default_rng(0).uniform(0, 1, (500, 2))
+    >>> model = DPRidge(epsilon=1.0, delta=1e-6, feature_bounds=(0, 1), target_bounds=(0, 2)).fit(X, X.sum(axis=1))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_model(model, pathlib.Path(folder) / "model.json")
+    ...     again = load_model(pathlib.Path(folder) / "model.json")
+    >>> bool((again.predict(X) == model.predict(X)).all()), again.certificate_ == model.certificate_
+    (True, True)
+    """
+    kind = type(model).__name__
+    if CLASSES.get(kind) is not type(model):
+        raise InvalidInput(f"a {kind} cannot be saved: save_model takes {', '.join(CLASSES)}")
+    if not isinstance(getattr(model, "certificate_", None), Certificate):
+        raise InvalidInput(f"this {kind} is not fitted: call fit before saving it")
+    _check_fitted(model)
+    document = {
+        "tacit": "model",
+        "format": FORMAT,
+        "class": kind,
+        "parameters": {
+            name: to_plain(value, name)
+            for name, value in sorted(model.get_params(deep=False).items())
+            if name not in NOT_KEPT
+        },
+        "fitted": {
+            name: to_plain(value, name)
+            for name, value in sorted(vars(model).items())
+            if _FITTED.fullmatch(name) and name != "certificate_"
+        },
+        "extra": extra,
+        "certificate": model.certificate_.to_dict(),
+    }
+    try:
+        document["digest"] = _digest(document)
+        text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
+        data = text.encode()
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"the model cannot be written as JSON: {error}") from None
+    write_whole(Path(path), data + b"\n")
+
+
+def load_model(path: str | os.PathLike[str]) -> LinearModel:
+    """Read what ``save_model`` wrote: the model predicts as before, to the bit, and is certified again.
+
+    The digest notices damage and careless edits; it is no signature: whoever writes a file can write its digest, too.
+
+    Args:
+        path: the file.
+
+    Returns:
+        A fitted estimator; its ``budget`` and ``random_state`` are None.
+    """
+    return load_model_and_extra(path)[0]
+
+
+def load_model_and_extra(path: str | os.PathLike[str]) -> tuple[LinearModel, Any]:
+    """As ``load_model``, with the extra data that was saved beside the model.
+
+    Args:
+        path: the file.
+
+    Returns:
+        The estimator and the extra data (None if there is none).
+
+    Raises:
+        InvalidInput: if the file is not a model of ours, was edited, or holds shapes and numbers that do not fit.
+    """
+    try:
+        document = json.loads(Path(path).read_bytes().decode(), parse_constant=_no_constant)
+        _check_whole(document)
+        model = _built(document["class"], document["parameters"])
+        _restore(model, document["fitted"])
+        model.certificate_ = Certificate.from_json(json.dumps(document["certificate"]))
+        _check_fitted(model)
+    except TacitError as error:
+        raise InvalidInput(f"{path} is not a model that can be used: {error}") from None
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{path} is not a model: it is not UTF-8 text") from None
+    except RecursionError:
+        raise InvalidInput(f"{path} is not a model: it is nested too deeply") from None
+    except json.JSONDecodeError:
+        raise InvalidInput(f"{path} is not a model: it is not JSON") from None
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        why = " ".join(str(error).split())[:200]
+        raise InvalidInput(f"{path} is not a model that can be used: {type(error).__name__}: {why}") from None
+    return model, document["extra"]
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write beside the goal, then rename: an interrupt or a full disk leaves the old file or the new one.
+
+    Args:
+        path: the goal.
+        data: the content.
+
+    Raises:
+        InvalidInput: if it cannot be written.
+    """
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with fresh.open("xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    except OSError as error:
+        raise InvalidInput(f"{str(path)!r} cannot be written: {error.strerror or error}") from None
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+# -- reading ----------------------------------------------------------------------------------------------
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise InvalidInput(f"it holds {name}")
+
+
+def _digest(document: dict[str, Any]) -> str:
+    rest = {name: value for name, value in document.items() if name != "digest"}
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _check_whole(document: Any) -> None:
+    if not isinstance(document, dict) or document.get("tacit") != "model":
+        raise InvalidInput("save_model did not write it")
+    if document.get("format") != FORMAT:
+        raise InvalidInput(f"it has another format than {FORMAT}; load it with the version that wrote it")
+    if document.get("digest") != _digest(document):
+        raise InvalidInput("it was damaged or edited after it was saved; do not rely on it, fit or copy it again")
+
+
+def _built(kind: Any, parameters: Any) -> LinearModel:
+    if not isinstance(kind, str) or kind not in CLASSES:
+        raise InvalidInput("this version does not know its class")
+    cls = CLASSES[kind]
+    values = {name: from_plain(value) for name, value in parameters.items()}
+    strange = sorted(values.keys() - (set(cls._get_param_names()) - set(NOT_KEPT)))
+    if strange:
+        raise InvalidInput(f"{kind} has no parameter {strange[0][:40]!r} that a file may set")
+    return cls(**values)
+
+
+def _restore(model: LinearModel, fitted: Any) -> None:
+    for name, value in fitted.items():
+        if not _FITTED.fullmatch(name) or name == "certificate_" or hasattr(type(model), name):
+            raise InvalidInput(f"a model has no attribute {name[:40]!r}")
+        setattr(model, name, from_plain(value))
+
+
+def _check_fitted(model: Any) -> None:
+    """Shapes and numbers of the fitted attributes, in files and before they are written."""
+    p = getattr(model, "n_features_in_", None)
+    if type(p) is not int or p < 1:
+        raise InvalidInput("n_features_in_ must be a positive integer")
+    shape: tuple[int, ...] = (p,)
+    constant: tuple[int, ...] = ()
+    if is_classifier(model):
+        k = _class_count(getattr(model, "classes_", None))
+        constant = (1,) if k == 2 else (k,)
+        shape = (*constant, p)
+    _check_numbers("coef_", getattr(model, "coef_", None), shape)
+    _check_numbers("intercept_", getattr(model, "intercept_", None), constant)
+    if getattr(model, "coef_standard_errors_", None) is not None:
+        _check_numbers("coef_standard_errors_", model.coef_standard_errors_, shape)
+    names = getattr(model, "feature_names_in_", None)
+    if names is not None and not (_is_words(names) and names.shape == (p,)):
+        raise InvalidInput("feature_names_in_ must hold one name per feature")
+    notes = getattr(model, "notes_", ())
+    if not isinstance(notes, tuple) or not all(
+        isinstance(note, str) for note in (*notes, getattr(model, "solver_", ""))
+    ):
+        raise InvalidInput("solver_ and notes_ must hold words")
+
+
+def _is_words(value: Any) -> bool:
+    return isinstance(value, np.ndarray) and all(isinstance(item, str) for item in value.ravel().tolist())
+
+
+def _class_count(classes: Any) -> int:
+    if not isinstance(classes, np.ndarray) or classes.ndim != 1 or len(classes) < 2:
+        raise InvalidInput("classes_ must list at least two labels")
+    if len(np.unique(classes)) != len(classes) or (classes[:-1] > classes[1:]).any():
+        raise InvalidInput("classes_ must be sorted and distinct")
+    return len(classes)
+
+
+def _check_numbers(name: str, value: Any, shape: tuple[int, ...]) -> None:
+    if isinstance(value, float) and shape == ():
+        fits = math.isfinite(value)
+    else:
+        fits = isinstance(value, np.ndarray) and value.dtype.kind == "f" and value.shape == shape
+        fits = fits and bool(np.isfinite(value).all())
+    if not fits:
+        raise InvalidInput(f"{name} must hold finite numbers of shape {shape}")

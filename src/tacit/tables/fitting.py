@@ -1,0 +1,224 @@
+"""Fit and predict on files: the schema travels with the model."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tacit import _validate
+from tacit.errors import InvalidInput
+from tacit.estimators.saving import CLASSES, load_model_and_extra, save_model, write_whole
+from tacit.ledger import Ledger
+from tacit.tables.encoding import check_columns, encode
+from tacit.tables.reading import Table
+from tacit.tables.schema import Schema
+
+__all__ = ["MODELS", "TableModel", "WatchedLedger", "as_csv", "check_output", "fit_table", "open_ledger", "write_whole"]
+
+MODELS = {
+    "logistic": "DPLogisticRegression",
+    "svc": "DPLinearSVC",
+    "linear": "DPLinearRegression",
+    "ridge": "DPRidge",
+    "lasso": "DPLasso",
+    "elasticnet": "DPElasticNet",
+    "huber": "DPHuberRegressor",
+}
+"""Names on the command line and the estimators behind them."""
+
+
+class WatchedLedger(Ledger):
+    """A ledger that remembers whether this run was charged.
+
+    Attributes:
+        entry: the number of the reservation, None before it.
+    """
+
+    entry: int | None = None
+
+    def reserve(self, certificate: Any, note: str = "", *, delta: float | None = None) -> int:
+        """As any ledger's."""
+        self.entry = super().reserve(certificate, note, delta=delta)
+        return self.entry
+
+
+@dataclass(frozen=True)
+class TableModel:
+    """A fitted model with the schema that turns tables into its features.
+
+    Attributes:
+        model: the estimator.
+        schema: of the tables.
+        target: the column that it predicts.
+    """
+
+    model: Any
+    schema: Schema
+    target: str
+
+    def save(self, path: Path) -> None:
+        """Write both into one file; ``tacit.load_model`` reads the estimator alone."""
+        save_model(self.model, path, extra={"schema": self.schema.to_dict(), "target": self.target})
+
+    @classmethod
+    def load(cls, path: Path) -> TableModel:
+        """Read both.
+
+        Args:
+            path: what ``save`` wrote.
+
+        Returns:
+            The model, certified again.
+
+        Raises:
+            InvalidInput: if it is no model, or one without a schema.
+        """
+        model, extra = load_model_and_extra(path)
+        if not isinstance(extra, dict) or not isinstance(extra.get("target"), str):
+            raise InvalidInput(f"{path} was saved without a table's schema: use it from Python, with tacit.load_model")
+        schema = Schema.from_dict(extra.get("schema"))
+        if len(schema.outputs) != model.n_features_in_:
+            raise InvalidInput(f"{path} has a schema for another number of features than its model")
+        return cls(model, schema, extra["target"])
+
+    def predict(self, table: Table, *, proba: bool = False) -> dict[str, list[Any]]:
+        """Predictions for every record.
+
+        Args:
+            table: has the columns of the schema; others do not matter.
+            proba: also the probability of each class.
+
+        Returns:
+            Columns by name.
+
+        Raises:
+            InvalidInput: if the table does not fit, or the model has no probabilities.
+        """
+        if proba and not hasattr(self.model, "predict_proba"):
+            raise InvalidInput(f"{type(self.model).__name__} has no probabilities: leave --proba out, or fit logistic")
+        check_columns(table, self.schema, None, strict=False)
+        X, _ = encode(table, self.schema)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # a matrix has no feature names; the schema saw to the order
+            out = {self.target: self.model.predict(X).tolist()}
+            if proba:
+                columns = self.model.predict_proba(X).T.tolist()
+                labels = self.model.classes_.tolist()
+                out |= {f"P({self.target}={label})": column for label, column in zip(labels, columns, strict=True)}
+        return out
+
+
+def fit_table(
+    table: Table,
+    schema: Schema,
+    target: str,
+    kind: str,
+    options: dict[str, Any],
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[TableModel, int]:
+    """Fit an estimator on a table.
+
+    Everything that can be checked without records is checked first.
+
+    Args:
+        table: the data.
+        schema: what is public about it.
+        target: the column to predict.
+        kind: one of MODELS.
+        options: parameters of the estimator; those that are None are left at its defaults.
+        progress: called with (done, all).
+
+    Returns:
+        The model and the number of records.
+    """
+    cls = CLASSES[MODELS[_validate.one_of(tuple(MODELS), model=kind)]]
+    model: Any = cls(**_parameters(cls, kind, options), **_public(schema, target, kind))
+    check_columns(table, schema, target)
+    X, y = encode(table, schema, target)
+    model._progress = progress
+    model.fit(X, y)
+    del model._progress
+    model.feature_names_in_ = np.array(schema.outputs, dtype=object)
+    return TableModel(model, schema, target), len(X)
+
+
+def _parameters(cls: type[Any], kind: str, options: dict[str, Any]) -> dict[str, Any]:
+    given = {name: value for name, value in options.items() if value is not None}
+    strange = sorted(given.keys() - set(cls._get_param_names()))
+    if strange:
+        option = "--" + strange[0].replace("_", "-")
+        raise InvalidInput(f"the model {kind!r} has no {option}: leave it out, or choose another model")
+    return given
+
+
+def _public(schema: Schema, target: str, kind: str) -> dict[str, Any]:
+    """The parameters that the schema states."""
+    if target in {feature.name for feature in schema.features} | set(schema.ignore):
+        raise InvalidInput(f"the target {target!r} is also among the features or ignored columns: remove it there")
+    classify = kind in ("logistic", "svc")
+    about = schema.target
+    if about is None or (about.classes if classify else about.bounds) is None:
+        needed = '{"target": {"classes": ["no", "yes"]}}' if classify else '{"target": {"bounds": [0, 100]}}'
+        raise InvalidInput(
+            f"the model {kind!r} needs to know what is public about the target: add {needed} to the schema"
+        )
+    if classify:
+        return {"feature_bounds": schema.bounds, "classes": list(about.classes or ())}
+    return {"feature_bounds": schema.bounds, "target_bounds": about.bounds}
+
+
+def check_output(path: Path, *inputs: Path | None, replace: bool = True) -> None:
+    """Refuse a place where the result could not be written, before anything is spent.
+
+    Args:
+        path: where the result shall go.
+        inputs: files that it must not replace.
+        replace: whether it may replace any other file.
+
+    Raises:
+        InvalidInput: if the folder is missing, nothing can be written there, or something would be lost.
+    """
+    if not path.parent.is_dir():
+        raise InvalidInput(f"output: the folder {str(path.parent)!r} does not exist: create it first")
+    if path.is_dir():
+        raise InvalidInput(f"output: {str(path)!r} is a folder: name a file")
+    if any(other is not None and other.resolve() == path.resolve() for other in inputs):
+        raise InvalidInput(f"output: {str(path)!r} is an input, which would be lost: choose another name")
+    if path.exists() and not replace:
+        raise InvalidInput(f"output: {str(path)!r} exists, and might be filled in already: choose another name")
+    if not os.access(path.parent, os.W_OK):
+        raise InvalidInput(f"output: {str(path)!r} cannot be written: choose another place")
+
+
+def open_ledger(path: Path) -> WatchedLedger:
+    """An existing ledger.
+
+    Args:
+        path: its file.
+
+    Returns:
+        The ledger.
+
+    Raises:
+        InvalidInput: if there is none: its limits are a decision of their own.
+    """
+    if not path.exists() and not path.with_name(path.name + ".anchor").exists():
+        raise InvalidInput(f"there is no ledger at {path}: start one with tacit ledger {path} --epsilon 3 --delta 1e-6")
+    return WatchedLedger(path)
+
+
+def as_csv(columns: dict[str, list[Any]]) -> str:
+    """Columns as CSV text; numbers keep every digit."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return text.getvalue()

@@ -1,0 +1,330 @@
+"""What is public about a table: bounds, categories and classes, stated by people and never read off the data."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import InvalidInput
+
+__all__ = ["Categories", "Feature", "Label", "Numbers", "Schema", "Target", "template"]
+
+Label = str | int | float | bool
+_BOTH = 'state public limits, {"bounds": [0, 100]}, or public words, {"categories": ["a", "b"]}'
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """A column of numbers.
+
+    Attributes:
+        name: the column.
+        low: the public lower limit; smaller values are clipped silently.
+        high: the public upper limit.
+        missing: what stands for a missing value; None if none may be missing.
+    """
+
+    name: str
+    low: float
+    high: float
+    missing: float | None = None
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the features that the column becomes."""
+        return (self.name,)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Limits of these features."""
+        return self.low, self.high
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the file."""
+        return {"bounds": [self.low, self.high]} | _unless_none(missing=self.missing)
+
+
+@dataclass(frozen=True)
+class Categories:
+    """A column of categories: one feature of zeros and ones for each.
+
+    Attributes:
+        name: the column.
+        categories: the public list; another value becomes all zeros, silently.
+        missing: the category that stands for a missing value; None if none may be missing.
+    """
+
+    name: str
+    categories: tuple[Label, ...]
+    missing: Label | None = None
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the features that the column becomes."""
+        return tuple(f"{self.name}={category}" for category in self.categories)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """Limits of these features."""
+        return 0.0, 1.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the file."""
+        return {"categories": list(self.categories)} | _unless_none(missing=self.missing)
+
+
+Feature = Numbers | Categories
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is public about the target: limits (regression) or classes (classification).
+
+    Attributes:
+        bounds: (low, high), or None.
+        classes: the labels, or None.
+    """
+
+    bounds: tuple[float, float] | None = None
+    classes: tuple[Label, ...] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the file."""
+        bounds, classes = (None if pair is None else list(pair) for pair in (self.bounds, self.classes))
+        return _unless_none(bounds=bounds, classes=classes)
+
+
+@dataclass(frozen=True)
+class Schema:
+    """Everything that a fit may know about a table before it reads one record.
+
+    Attributes:
+        features: the columns to learn from; their order is the model's.
+        target: about the column to predict; None in a schema that serves no fit.
+        ignore: columns that the data may hold besides.
+    """
+
+    features: tuple[Feature, ...]
+    target: Target | None = None
+    ignore: tuple[str, ...] = ()
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The features of the model."""
+        return tuple(name for feature in self.features for name in feature.outputs)
+
+    @property
+    def bounds(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Limits of the features of the model."""
+        pairs = [feature.bounds for feature in self.features for _ in feature.outputs]
+        low, high = np.array(pairs, np.float64).T
+        return low.copy(), high.copy()
+
+    def to_dict(self) -> dict[str, Any]:
+        """As in the file."""
+        target = {} if self.target is None else {"target": self.target.to_dict()}
+        return {"features": {f.name: f.to_dict() for f in self.features}, **target, "ignore": list(self.ignore)}
+
+    @classmethod
+    def from_dict(cls, data: Any) -> Schema:
+        """Read and check plain data; entries that are null count as absent.
+
+        Args:
+            data: {"features": {...}, "target": {...}, "ignore": [...]}.
+
+        Returns:
+            The schema.
+
+        Raises:
+            InvalidInput: if something is missing or malformed; schemas are public, so the message shows it.
+        """
+        parts = _object("the schema", data, ("features", "target", "ignore"))
+        columns = _object("features", parts.get("features", {}))
+        if not columns:
+            raise InvalidInput(f'the schema lists no features: {{"features": {{"age": ...}}}}; for each {_BOTH}')
+        ignore = parts.get("ignore", [])
+        if not isinstance(ignore, list) or not all(isinstance(name, str) for name in ignore):
+            raise InvalidInput("ignore must be a list of column names")
+        features = tuple(_feature(name, entry) for name, entry in columns.items())
+        both = [name for name in ignore if name in columns]
+        if both:
+            raise InvalidInput(f"column {both[0]!r} is both a feature and ignored: choose one")
+        schema = cls(features, _target(parts.get("target")), tuple(ignore))
+        if len(set(schema.outputs)) != len(schema.outputs):
+            raise InvalidInput("two features get the same name after encoding: rename a column or a category")
+        return schema
+
+    @classmethod
+    def read(cls, path: Path) -> Schema:
+        """From a JSON file.
+
+        Args:
+            path: the file.
+
+        Returns:
+            The schema.
+
+        Raises:
+            InvalidInput: if it is no schema.
+        """
+        text = ""
+        try:
+            text = path.read_bytes().decode("utf-8-sig")
+            return cls.from_dict(json.loads(text, object_pairs_hook=_distinct))
+        except UnicodeDecodeError:
+            raise InvalidInput(f"{path} is not a schema: it is not UTF-8 text") from None
+        except RecursionError:
+            raise InvalidInput(f"{path} is not a schema: it is nested too deeply") from None
+        except json.JSONDecodeError as error:
+            where = f": {error}" if text.lstrip().startswith("{") else ""  # it might be a table by mistake
+            raise InvalidInput(f"{path} is not JSON{where}; write one with tacit schema and fill it in") from None
+        except InvalidInput as error:
+            raise InvalidInput(f"{path}: {error}") from None
+        except ValueError:
+            raise InvalidInput(f"{path} is not a schema: a number is too long") from None
+
+
+def template(names: Sequence[str], target: str) -> str:
+    """A schema to fill in, from the names of the columns alone.
+
+    Args:
+        names: the header.
+        target: the column to predict.
+
+    Returns:
+        JSON with nulls, a line per column: of each pair, one is to be filled in.
+
+    Raises:
+        InvalidInput: if the first line does not look like a header, or the target is not in it.
+    """
+    if target not in names or any(_numeric(name) for name in names):
+        raise InvalidInput(f"the first line does not name a column {target!r}: is it a header, and the name right?")
+    check_names(names)
+    empty = '{"bounds": [null, null], "categories": null}'
+    lines = [f"    {json.dumps(name, ensure_ascii=False)}: {empty}" for name in names if name != target]
+    about = '{"bounds": [null, null], "classes": null}'
+    return '{\n  "features": {\n' + ",\n".join(lines) + '\n  },\n  "target": ' + about + ',\n  "ignore": []\n}\n'
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Refuse columns that cannot be told apart (call it only if the first line is known to be a header).
+
+    Args:
+        names: the header.
+
+    Raises:
+        InvalidInput: if a name is empty or occurs twice.
+    """
+    if "" in names:
+        raise InvalidInput("a column has no name: name it (pandas writes its index so; save with index=False)")
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InvalidInput(f"column {twice[0]!r} occurs twice: rename or remove one")
+
+
+def _numeric(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True
+
+
+# -- parts of the file ------------------------------------------------------------------------------------
+
+
+def _unless_none(**entries: Any) -> dict[str, Any]:
+    return {name: value for name, value in entries.items() if value is not None}
+
+
+def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    names = [name for name, _ in pairs]
+    twice = [name for name in names if names.count(name) > 1] if len(set(names)) < len(names) else []
+    if twice:
+        raise InvalidInput(f"{twice[0]!r} is stated twice: keep one")
+    return dict(pairs)
+
+
+def _object(what: str, data: Any, allowed: tuple[str, ...] | None = None) -> dict[str, Any]:
+    if not isinstance(data, dict):
+        raise InvalidInput(f"{what} must be a JSON object {{...}}")
+    strange = [name for name in data if allowed is not None and name not in allowed]
+    if strange:
+        raise InvalidInput(f"{what} has an unknown entry {strange[0]!r}: it may have {', '.join(allowed or ())}")
+    return {name: value for name, value in data.items() if value is not None}
+
+
+def _filled(data: dict[str, Any]) -> dict[str, Any]:
+    """Without the empty bounds of a template."""
+    return {name: value for name, value in data.items() if value != [None, None]}
+
+
+def _feature(name: str, data: Any) -> Feature:
+    what = f"feature {name!r}"
+    parts = _filled(_object(what, data, ("bounds", "categories", "missing")))
+    if ("bounds" in parts) == ("categories" in parts):
+        which = "both bounds and categories" if "bounds" in parts else "neither bounds nor categories"
+        raise InvalidInput(f"{what} has {which}: {_BOTH}; neither may be read off the data")
+    missing = parts.get("missing")
+    if "bounds" in parts:
+        low, high = _bounds(what, parts["bounds"])
+        if missing is not None and not (_is_number(missing) and low <= missing <= high):
+            raise InvalidInput(f"{what}: missing must be a number within the bounds")
+        return Numbers(name, low, high, None if missing is None else float(missing))
+    labels = _labels(f"{what}: categories", parts["categories"], 1)
+    if missing is not None and (type(missing) not in {type(label) for label in labels} or missing not in labels):
+        raise InvalidInput(f'{what}: missing must be one of the categories; add one, such as "unknown", if need be')
+    return Categories(name, labels, missing)
+
+
+def _target(data: Any) -> Target | None:
+    if data is None:
+        return None
+    parts = _filled(_object("target", data, ("bounds", "classes")))
+    if ("bounds" in parts) == ("classes" in parts):
+        which = "both bounds and classes" if parts else "neither bounds nor classes"
+        raise InvalidInput(
+            f'target has {which}: state public limits, {{"bounds": [0, 100]}}, for regression, or all public labels, '
+            '{"classes": ["no", "yes"]}, for classification'
+        )
+    if "bounds" in parts:
+        return Target(bounds=_bounds("target", parts["bounds"]))
+    classes = _labels("target: classes", parts["classes"], 2)
+    if any(isinstance(label, float) and label != int(label) for label in classes):
+        raise InvalidInput("target: classes must be words, whole numbers, or true and false")
+    return Target(classes=classes)
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and abs(value) < 1e300 and math.isfinite(value)
+
+
+def _bounds(what: str, data: Any) -> tuple[float, float]:
+    if not isinstance(data, list) or len(data) != 2 or not all(map(_is_number, data)) or data[0] > data[1]:
+        raise InvalidInput(f"{what}: bounds must be two finite numbers [low, high], low first")
+    return float(data[0]), float(data[1])
+
+
+def _labels(what: str, data: Any, least: int) -> tuple[Label, ...]:
+    if not isinstance(data, list) or len(data) < least:
+        raise InvalidInput(f"{what} must be a list of {least} or more labels")
+    kinds = {type(label) for label in data}
+    if kinds not in ({str}, {bool}, {int}, {float}, {int, float}) or not all(map(_is_label, data)):
+        raise InvalidInput(f"{what} must be all words, all numbers, or true and false")
+    keys = [label.strip() if isinstance(label, str) else label for label in data]
+    if len(set(keys)) != len(keys):
+        raise InvalidInput(f"{what} must list each label once")
+    return tuple(keys)
+
+
+def _is_label(label: Any) -> bool:
+    if isinstance(label, str):
+        return bool(label.strip())
+    return abs(label) < 2**53 and math.isfinite(label)

@@ -1,0 +1,60 @@
+"""scikit-learn's own checks, for every linear estimator, without exceptions."""
+
+from __future__ import annotations
+
+import pytest
+from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from tacit.estimators import (
+    DPElasticNet,
+    DPGeneralizedLinear,
+    DPHuberRegressor,
+    DPLasso,
+    DPLinearRegression,
+    DPLinearSVC,
+    DPLogisticRegression,
+    DPRidge,
+)
+from tacit.problem import Penalty
+
+MUCH = {"epsilon": 1e5, "delta": 1e-3, "feature_bounds": (-50, 50), "random_state": 0}
+REGRESSION = {**MUCH, "target_bounds": (-20, 20)}
+ESTIMATORS = [
+    DPLasso(0.01, **REGRESSION),
+    DPElasticNet(0.01, **REGRESSION),
+    DPRidge(**REGRESSION),
+    DPLinearRegression(**REGRESSION),
+    DPHuberRegressor(**REGRESSION),
+    DPLogisticRegression(**MUCH),
+    DPLinearSVC(**MUCH),
+    DPGeneralizedLinear("squared", **REGRESSION),
+    DPGeneralizedLinear("logistic", **MUCH),
+]
+
+
+@parametrize_with_checks(ESTIMATORS)
+def test_scikit_learn_is_content(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("loss", ["squared", "huber", "logistic", "smoothed-hinge"])
+def test_the_loss_decides_what_a_generalized_linear_model_is(loss):
+    model = DPGeneralizedLinear(loss)
+    margin = loss in {"logistic", "smoothed-hinge"}
+    assert (is_classifier(model), is_regressor(model)) == (margin, not margin)
+    assert hasattr(model, "decision_function") == margin
+
+
+def test_a_subclass_may_have_parameters_of_its_own():
+    class Bounded(DPRidge):
+        def __init__(self, extra=1, *, epsilon=1.0):
+            super().__init__(epsilon=epsilon)
+            self.extra = extra
+
+    assert clone(Bounded(3, epsilon=2.0)).get_params() == {"extra": 3, "epsilon": 2.0}
+
+
+def test_a_penalty_object_survives_cloning():
+    penalty = Penalty.of(3, l1=0.1)
+    assert clone(DPGeneralizedLinear(penalty=penalty)).penalty.size == 3

@@ -1,0 +1,179 @@
+"""Every solver attacked through the code that users call, and bugs planted there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tacit.accounting import certify
+from tacit.audit import audit_gdp
+from tacit.mechanism import Adjacency
+from tacit.problem import Design, Logistic, Penalty, Records, Squared, Task
+from tacit.run import Streams
+from tacit.run import channel as channel_module
+from tacit.run.sums import gradient as gradient_module
+from tacit.run.sums import gram as gram_module
+from tacit.solvers import (
+    Budget,
+    CoordinateDescent,
+    MetricDescent,
+    NoisyCyclicDescent,
+    NoisyGradientDescent,
+    NoisyStatistics,
+    ProximalSGD,
+    Session,
+)
+
+N = 2000
+HERE, THERE = 1_000_000, 2_000_000
+BUDGET = Budget(8.0, 1e-3)
+
+
+def task(n: int, p: int, loss=None, **more) -> Task:
+    loss = loss or Squared()
+    return Task(loss, Penalty.of(p), n, np.full(p, -1.0), np.ones(p), False, 0.0 if loss.margin else 1.0, **more)
+
+
+def neighbours(p: int, loss=None, n: int = 3):
+    """Two record sets that differ in the last record, which pulls every coefficient the other way."""
+    X = np.zeros((n, p))
+    X[-1] = 1.0
+    if loss is not None and loss.margin:
+        y, y2 = np.ones(n), np.ones(n)
+        y2[-1] = -1.0
+        return (Records(Design(X), np.zeros(n), label) for label in (y, y2))
+    t, t2 = np.zeros(n), np.zeros(n)
+    t[-1], t2[-1] = 1.0, -1.0
+    return (Records(Design(X), target) for target in (t, t2))
+
+
+def audit(solver, problem: Task, pair, budget: Budget = BUDGET, statistic=lambda v: v.sum(), n: int = N):
+    """The audit of a solver's coefficients, and the certificate it must not exceed."""
+    prepared = solver.prepare(problem, budget)
+    certificate = certify(prepared.plan, delta=budget.delta)
+    assert certificate.epsilon(budget.delta) <= budget.epsilon * (1 + 1e-9)
+
+    def sampler(records: Records, seed: int):
+        def one(i: int) -> float:
+            session = Session(certificate, problem.records, Streams(seed + i))
+            return float(statistic(prepared.solve(records, session).v))
+
+        return lambda k: np.array([one(i) for i in range(k)])
+
+    here, there = pair
+    return audit_gdp(sampler(here, HERE), sampler(there, THERE), n), certificate
+
+
+# Small steps and clips: every release carries the record's full, constant contribution, and the end is their sum.
+CASES = {
+    "coordinate": (CoordinateDescent(passes=4, step=1e-3, clip=0.5, smoothness="public"), 1, None),
+    "coordinate, blocks": (CoordinateDescent("nice", 2, passes=2, step=1e-3, clip=0.5, smoothness="public"), 3, None),
+    "coordinate, full": (CoordinateDescent("full", passes=3, step=1e-3, clip=0.5, smoothness="public"), 2, None),
+    "coordinate, private smoothness": (CoordinateDescent(passes=4, step=1e-3, clip=0.5), 1, None),
+    "coordinate, logistic": (CoordinateDescent(passes=4, step=1e-3, clip=0.2, smoothness="public"), 1, Logistic()),
+    "gradient": (NoisyGradientDescent(steps=4, step=1e-3, clip=0.5), 2, None),
+    "statistics": (NoisyStatistics(), 1, None),
+    "metric": (MetricDescent(), 1, None),
+    "metric, logistic": (MetricDescent(), 1, Logistic()),
+}
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_what_is_right_stays_below_its_certificate(name):
+    solver, p, loss = CASES[name]
+    found, certificate = audit(solver, task(3, p, loss), neighbours(p, loss))
+    assert not found.verdict(certificate).violated
+
+
+@pytest.mark.parametrize("name", ["coordinate", "coordinate, blocks", "coordinate, full", "gradient"])
+def test_and_comes_near_it_where_every_release_counts(name):
+    solver, p, loss = CASES[name]
+    found, certificate = audit(solver, task(3, p, loss), neighbours(p, loss))
+    assert found.mu_lower >= 0.75 * certificate.mu
+
+
+def test_zero_out_costs_half():
+    solver = NoisyGradientDescent(steps=4, step=1e-3, clip=0.5)
+    budget = Budget(8.0, 1e-3, Adjacency.ZERO_OUT)
+    here, _ = neighbours(2)
+    nobody = Records(Design(np.zeros((3, 2))), np.zeros(3))
+    found, certificate = audit(solver, task(3, 2), (here, nobody), budget)
+    assert not found.verdict(certificate).violated
+    assert found.mu_lower >= 0.75 * certificate.mu
+
+
+def test_poisson_batches_stay_below():
+    solver = ProximalSGD(batch_size=1, passes=3, step=1e-3, clip=0.5)
+    found, certificate = audit(solver, task(3, 1), neighbours(1))
+    assert not found.verdict(certificate).violated
+
+
+def test_the_final_model_of_a_cyclic_run_stays_below():
+    solver = NoisyCyclicDescent(epochs=6, batches=3, step=1.0, clip=0.5)
+    found, certificate = audit(solver, task(3, 1), neighbours(1), Budget(8.0, 1e-3, view="final_model"))
+    assert not found.verdict(certificate).violated
+    assert found.mu_lower >= 0.5 * certificate.mu
+
+
+# -- planted bugs ---------------------------------------------------------------------------------------------------
+
+LOUD = ("coordinate", "coordinate, blocks", "gradient")
+
+
+@pytest.mark.parametrize("name", LOUD)
+def test_noise_too_small_is_caught(name, monkeypatch):
+    right = channel_module.sensitivity
+    monkeypatch.setattr(channel_module, "sensitivity", lambda *a: 0.6 * right(*a))
+    solver, p, loss = CASES[name]
+    found, certificate = audit(solver, task(3, p, loss), neighbours(p, loss))
+    assert found.verdict(certificate).violated
+
+
+@pytest.mark.parametrize("name", LOUD)
+def test_a_sensitivity_without_the_factor_two_is_caught(name, monkeypatch):
+    monkeypatch.setattr(channel_module, "sensitivity", lambda mechanism, total: total.bound)
+    solver, p, loss = CASES[name]
+    found, certificate = audit(solver, task(3, p, loss), neighbours(p, loss))
+    assert found.verdict(certificate).violated
+
+
+def test_gradients_that_are_not_clipped_are_caught(monkeypatch):
+    def unclipped(self, state):
+        return self._loss.derivative(self._design.dot(state.T) - self._offset[:, None])
+
+    monkeypatch.setattr(gradient_module.LinearGradient, "_slopes", unclipped)
+    found, certificate = audit(NoisyGradientDescent(steps=4, step=1e-3, clip=0.3), task(3, 2), neighbours(2))
+    assert found.verdict(certificate).violated
+
+
+def test_records_that_are_not_clipped_are_caught(monkeypatch):
+    def long(self, vectors, norm):
+        right(self, vectors, 1e9)
+        self.bound = norm * norm
+
+    right = gram_module.GramSum.__init__
+    solver = NoisyStatistics(clip=0.5, ridge=50.0)  # a large ridge: the solution follows the cross moment linearly
+    assert not (lambda a: a[0].verdict(a[1]).violated)(audit(solver, task(3, 1), neighbours(1)))
+    monkeypatch.setattr(gram_module.GramSum, "__init__", long)
+    found, certificate = audit(solver, task(3, 1), neighbours(1))
+    assert found.verdict(certificate).violated
+
+
+def test_coordinates_that_keep_their_noise_to_the_first_release_are_caught(monkeypatch):
+    """Noise drawn once per sweep and reused."""
+    right = np.random.Generator.standard_normal
+
+    class Stuck:
+        def __init__(self, rng):
+            self._rng = rng
+
+        def standard_normal(self, size):
+            return np.full(size, right(self._rng)) * np.resize([1.0, -1.0], size)
+
+    at = Streams.at
+    monkeypatch.setattr(
+        Streams, "at", lambda self, purpose, *a: Stuck(at(self, purpose, *a)) if purpose == "sweep" else at(self, purpose, *a)
+    )
+    solver, p, loss = CASES["coordinate"]
+    found, certificate = audit(solver, task(3, p, loss), neighbours(p, loss))
+    assert found.verdict(certificate).violated
