@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from unittest import mock
 
 import numpy as np
 import pandas as pd
@@ -24,7 +25,9 @@ from tacit.estimators import (
     DPLogisticRegression,
     DPRidge,
 )
+from tacit.problem import FeatureUnits
 
+MAP = FeatureUnits.map
 SECRET = 123456.789
 SECRETS = ("123456", "1.2345678", "hush", "999983")
 COMMON = {"epsilon": 1.0, "delta": 1e-5, "feature_bounds": (-1, 1), "random_state": 0}
@@ -122,11 +125,13 @@ def target(model, n: int = 30) -> np.ndarray:
 def attempt(model, X, y) -> bool:
     """Fit, and check what comes of it; whether there is a model."""
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), mock.patch.object(FeatureUnits, "map", autospec=True) as read:
+            read.side_effect = MAP
             warnings.simplefilter("error")
             warnings.simplefilter("ignore", DataConversionWarning)  # scikit-learn's contract asks for it
             model.fit(X, y)
     except (TacitError, ValueError, TypeError) as error:
+        assert not read.called, "an error after the budget was spent"
         link: BaseException | None = error
         while link is not None:
             assert not any(secret in str(link) for secret in SECRETS)

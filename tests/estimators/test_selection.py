@@ -108,7 +108,7 @@ def test_a_mixture_with_revealed_label_is_as_private_as_its_worst_part():
 # -- audits ------------------------------------------------------------------------------------------------------
 
 RUNS = 2000
-THRESHOLD = 0.3
+THRESHOLD, NOTHING = 0.3, 1e6
 
 
 def ranked(y):
@@ -117,7 +117,7 @@ def ranked(y):
 
 
 def toy(mean, m, seed):
-    """Runs of the search's own core, with candidates y ~ N(mean, 1); NaN where it returned nothing."""
+    """Runs of the search's own core, with candidates y ~ N(mean, 1); NOTHING where it returned nothing."""
 
     def draw(streams):
         def candidate():
@@ -129,7 +129,7 @@ def toy(mean, m, seed):
     def sample(k):
         root = Streams(seed)
         outcomes = (best_of(drawn(root.child("run"), m, draw)) for _ in range(k))
-        return np.array([math.nan if best is None else best[1] for best in outcomes])
+        return np.array([NOTHING if best is None else best[1] for best in outcomes])
 
     return sample
 
@@ -141,15 +141,31 @@ def log_ratio(mu, m):
         return np.where(y < THRESHOLD, norm.cdf(THRESHOLD, mean), 1 + norm.cdf(THRESHOLD, mean)) - norm.cdf(y, mean)
 
     def statistic(y):
-        return np.nan_to_num(norm.logpdf(y, mu) - norm.logpdf(y) - m * (better(y, mu) - better(y, 0)), nan=0.0)
+        found = norm.logpdf(y, mu) - norm.logpdf(y) - m * (better(y, mu) - better(y, 0))
+        return np.where(np.ravel(y) == NOTHING, 0.0, np.ravel(found))
 
     return statistic
 
 
+class Claim:
+    """The refined bound, ε rounded down to a grid: never less than what is certified, and fast."""
+
+    def __init__(self, mu, m):
+        self.mu, self.m = mu, m
+
+    def delta(self, epsilon):
+        return coarse_delta(self.mu, self.m, round(math.floor(epsilon * 5) / 5, 1))
+
+    def epsilon(self, delta):
+        return selection_epsilon(self.mu, self.m, delta)
+
+
+coarse_delta = functools.cache(refined_delta)
+
+
 def toy_verdict(mu, m):
-    claim = certify(Selection(base=(Mechanism(adjacency="replace-one", ratio=mu, steps=1),), trials=Trials(m)))
     audit = audit_epsilon(toy(0.0, m, 1), toy(mu, m, 2), RUNS, 1e-3, statistic=log_ratio(mu, m))
-    return audit.verdict(claim), audit.epsilon_lower, claim.epsilon(1e-3)
+    return audit.verdict(Claim(mu, m)), audit.epsilon_lower, selection_epsilon(mu, m, 1e-3)
 
 
 def test_the_core_stays_below_its_certificate_and_comes_near():
@@ -211,7 +227,7 @@ def whole(seen, n=2, **extra):
     """Runs of DPSelection.fit on a table in which one record's target is 0 or 1."""
     X, y = np.zeros((n, 1)), np.zeros(n)
     y[0] = seen
-    extra = {"epsilon": 6.0, "delta": 1e-2, "mean_trials": 3.0, "score_share": 0.5, "random_state": None} | extra
+    extra = {"epsilon": 1.5, "delta": 1e-2, "mean_trials": 3.0, "score_share": 0.5, "random_state": None} | extra
     model = search(OneNumber(), {"shift": [0.0, 0.5]}, **extra)
 
     def sample(k):
@@ -219,29 +235,327 @@ def whole(seen, n=2, **extra):
         for row in rows:
             best = model.fit(X, y)
             if best.best_estimator_ is not None:
-                row[:] = best.best_estimator_.value_, best.best_score_, 1.0
+                row[:] = best.predict(X)[0], best.best_score_, 1.0
         return rows
 
     return sample, model
 
 
-def whole_verdict(runs, **extra):
+def consistent_with_zero(rows):
+    """How far the score is from what the model scores if every target is 0."""
+    return np.abs(rows[:, 1] - (1 - np.clip(rows[:, 0], 0, 1))) * rows[:, 2]
+
+
+def whole_verdict(runs, statistic=None, **extra):
     (here, model), (there, _) = whole(0.0, **extra), whole(1.0, **extra)
-    audit = audit_epsilon(here, there, runs, 1e-2)
-    return audit.verdict(model.certificate_), audit.epsilon_lower, model.certificate_.epsilon(1e-2)
+    audit = audit_epsilon(here, there, runs, 1e-2, statistic=statistic)
+    (plan,) = model.certificate_.plan.parts
+    ratios = [part.ratio.max for part in plan.base]
+    claim = Claim(math.hypot(*ratios), plan.trials.mean)
+    return audit.verdict(claim), audit.epsilon_lower, model.certificate_.epsilon(1e-2)
 
 
-@pytest.mark.parametrize("holdout", [None, 0.5])
-def test_the_whole_search_stays_below_its_certificate(holdout):
-    verdict, lower, certified = whole_verdict(600, holdout=holdout)
+@pytest.mark.parametrize(("holdout", "statistic"), [(None, None), (None, consistent_with_zero), (0.5, None)])
+def test_the_whole_search_stays_below_its_certificate(holdout, statistic):
+    verdict, lower, certified = whole_verdict(400, statistic, holdout=holdout)
     assert not verdict.violated
     assert lower < certified
 
 
-def test_a_score_without_noise_is_caught(monkeypatch):
-    bare = lambda self, sigma, index, clean: np.zeros_like(clean)  # noqa: E731
+def without_noise(part):
+    """Channel._noise that forgets the noise of one part."""
     honest = Channel._noise
-    monkeypatch.setattr(
-        Channel, "_noise", lambda self, *a: (honest if self.mechanism.label == "toy" else bare)(self, *a)
-    )
-    assert whole_verdict(600)[0].violated
+    return lambda self, sigma, index, clean: honest(self, 0.0 if part in self.mechanism.label else sigma, index, clean)
+
+
+def test_a_score_without_noise_is_caught(monkeypatch):
+    monkeypatch.setattr(Channel, "_noise", without_noise("score"))
+    assert whole_verdict(400, consistent_with_zero)[0].violated
+    assert whole_verdict(400, consistent_with_zero, holdout=0.5)[0].violated
+
+
+def test_training_without_noise_is_caught(monkeypatch):
+    monkeypatch.setattr(Channel, "_noise", without_noise("toy"))
+    assert whole_verdict(400)[0].violated
+
+
+# -- what is hidden, and what is not there -----------------------------------------------------------------------
+
+PUBLIC = {"certificate_", "best_estimator_", "best_params_", "best_score_", "n_features_in_"}
+
+
+def learned(model):
+    return {name for name in vars(model) if name not in model.get_params(deep=False)}
+
+
+def test_nothing_tells_how_many_or_which_candidates_there_were(table, labelled, capfd):
+    assert learned(search().fit(*table)) == PUBLIC
+    classifier = search(DPLogisticRegression(feature_bounds=(-1, 1), classes=["no", "yes"])).fit(*labelled)
+    assert learned(classifier) == PUBLIC | {"classes_"}
+    alone = DPRidge(feature_bounds=(-1, 1), target_bounds=(-4, 4), epsilon=1, delta=DELTA, random_state=0).fit(*table)
+    winner = search().fit(*table).best_estimator_
+    assert vars(winner).keys() == vars(alone).keys()
+    assert winner.random_state == 1  # a seed of its own would tell its place in the row
+    out = capfd.readouterr()
+    assert (out.out, out.err) == ("", "")
+
+
+def test_nothing_is_an_answer(table, monkeypatch, labelled):
+    model = search().fit(*table)
+    with monkeypatch.context() as patch:
+        patch.setattr(search_module, "_number", lambda rng, m: 0)
+        model.fit(*table)
+        assert (model.best_estimator_, model.best_params_, model.best_score_) == (None, None, None)
+        assert model.certificate_.epsilon(DELTA) <= EPSILON
+        with pytest.raises(NotFittedError, match=r"with probability e\^-5 it tries no candidate, by design"):
+            model.predict(table[0])
+        with pytest.raises(module.NothingSelected):
+            model.score(*table)
+    assert model.fit(*table).best_estimator_ is not None
+    with pytest.raises(NotFittedError):
+        search().predict(table[0])
+
+
+def test_how_often_nothing_is_returned():
+    counts = [len(drawn(Streams(), 1.5, lambda streams: None)) for _ in range(3000)]
+    assert stats.chisquare(np.bincount(np.minimum(counts, 6)), 3000 * np.append(poisson.pmf(range(6), 1.5), poisson.sf(5, 1.5))).pvalue > 1e-4  # fmt: skip
+    rare = [best_of(drawn(Streams(), 0.01, lambda streams: lambda: (0.0, 1))) for _ in range(100)]
+    assert rare.count(None) > 80
+
+
+def test_a_candidate_that_fails_is_the_worst_and_public_faults_are_told():
+    def fails():
+        raise np.linalg.LinAlgError("singular")
+
+    def refuses():
+        raise InvalidInput("feature_bounds is missing")
+
+    assert best_of([fails, lambda: (-5.0, "a"), lambda: (math.nan, "b")]) == (-5.0, "a")
+    assert best_of([fails, fails]) is None
+    assert best_of([lambda: (1.0, "first"), lambda: (1.0, "second")]) == (1.0, "first")
+    with pytest.raises(InvalidInput):
+        best_of([lambda: (0.0, "a"), refuses])
+
+
+def test_candidates_are_drawn_with_replacement_and_independently():
+    space = [{"alpha": [1, 2], "clip": stats.uniform(0, 1)}]
+    rng = Streams(3).at("x")
+    points = [module._point(space, rng) for _ in range(400)]
+    first = np.array([point["alpha"] for point in points])
+    assert 150 < (first == 1).sum() < 250
+    assert stats.kstest([point["clip"] for point in points], "uniform").pvalue > 1e-3
+    assert abs(np.corrcoef(first[1:], first[:-1])[0, 1]) < 0.2
+
+
+# -- no noise twice ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("backend", ["loky", "multiprocessing"])
+def test_processes_share_no_noise(table, backend):
+    costs = calibrated(EPSILON, DELTA, MEAN, Adjacency.REPLACE_ONE, 0.1)
+    estimator = ridge(epsilon=1.0, delta=DELTA)
+    certificate = module._planned(estimator, module._blank(table[0], 2000), None)
+    trial = functools.partial(module._trial, train=table, test=table, scoring="absolute_error", score=costs.score)
+    with parallel_backend(backend):
+        outcomes = search_module.Parallel(n_jobs=2)(
+            search_module.delayed(search_module._attempt)(functools.partial(trial, clone(estimator), certificate, {}))
+            for _ in range(4)
+        )
+    assert len({score for score, _ in outcomes}) == 4
+    assert len({model.coef_.tobytes() for _, (model, _) in outcomes}) == 4
+
+
+def test_parallel_is_serial_with_a_seed(table):
+    one, two = search().fit(*table), search(n_jobs=2).fit(*table)
+    assert one.best_params_ == two.best_params_
+    assert one.best_score_ == two.best_score_
+    np.testing.assert_array_equal(one.best_estimator_.coef_, two.best_estimator_.coef_)
+    assert one.certificate_.marks == ("not private: seeded",)
+    free = search(random_state=None).fit(*table)
+    assert free.certificate_.marks == ()
+    assert free.best_estimator_ is None or not np.array_equal(free.best_estimator_.coef_, one.best_estimator_.coef_)
+
+
+# -- budgets -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def ledger(tmp_path, monkeypatch):
+    monkeypatch.setenv("TACIT_STATE_DIR", str(tmp_path / "state"))
+
+    def make(**limits):
+        return Ledger(tmp_path / "study.ledger", **limits)
+
+    return make
+
+
+def test_a_search_is_charged_once_before_records_are_read(table, ledger, monkeypatch):
+    budget = ledger(epsilon=2 * EPSILON, delta=3 * DELTA)
+    model = search(budget=budget)
+    clone(model).fit(*table)
+    model.fit(*table)
+    assert [(entry.epsilon, entry.delta) for entry in budget.entries()] == [
+        (pytest.approx(EPSILON, rel=1e-5), DELTA),
+        (pytest.approx(EPSILON, rel=1e-5), DELTA),
+    ]
+    monkeypatch.setattr(module, "_trial", lambda *a, **k: pytest.fail("a record was read"))
+    with pytest.raises(BudgetExhausted):
+        model.fit(*table)
+
+
+def test_a_grid_search_is_charged_for_each_of_its_fits(table, ledger):
+    budget = ledger(epsilon=10.0, delta=DELTA)
+    each = ridge(epsilon=0.5, delta=DELTA, budget=budget, random_state=0)
+    GridSearchCV(each, {"alpha": [1e-4, 1e-2]}, cv=5, refit=False).fit(*table)
+    assert len(budget.entries()) == 10
+    assert sum(entry.mu**2 for entry in budget.entries()) == pytest.approx(10 * gdp_mu(0.5, DELTA) ** 2, rel=1e-9)
+
+
+def test_the_inner_budget_is_refused(table, ledger):
+    with pytest.raises(InvalidInput, match=r"charged beside the search: pass the ledger to DPSelection"):
+        search(ridge(budget=ledger(epsilon=1.0, delta=DELTA))).fit(*table)
+
+
+# -- refusals, all before records are read -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("estimator", "space", "extra", "kind", "words"),
+    [
+        (None, {"solver": ["sgd"]}, {}, NotCovered, "'sgd'.*gives no μ"),
+        (None, {"alpha": []}, {}, InvalidInput, "must be a list"),
+        (None, {"alpha": "12"}, {}, InvalidInput, "must be a list"),
+        (None, {"nonsense": [1]}, {}, InvalidInput, "does not have"),
+        (None, {"epsilon": [1.0]}, {}, InvalidInput, "same for all candidates"),
+        (None, [], {}, InvalidInput, "param_distributions"),
+        (None, None, {"delta": None}, InvalidInput, "1/n² = 3e-07"),
+        (None, None, {"epsilon": -1.0}, InvalidInput, "epsilon"),
+        (None, None, {"mean_trials": 0}, InvalidInput, "mean_trials"),
+        (None, None, {"mean_trials": 1e-9}, InvalidInput, "mean_trials must be well above delta"),
+        (None, None, {"score_share": 1.0}, InvalidInput, "score_share"),
+        (None, None, {"holdout": 1.0}, InvalidInput, "holdout"),
+        (None, None, {"holdout": 1e-9}, InvalidInput, "holdout"),
+        (None, None, {"adjacency": "add-remove"}, NotCovered, "replace-one"),
+        (None, None, {"scoring": "accuracy"}, InvalidInput, "scoring"),
+        (None, None, {"n_jobs": 0}, InvalidInput, "n_jobs"),
+        (None, None, {"random_state": -1}, InvalidInput, "random_state"),
+        (None, None, {"budget": 3.0}, InvalidInput, "budget"),
+        (DPRidge(feature_bounds=(-1, 1)), None, {}, InvalidInput, "target_bounds"),
+        (DPRidge(target_bounds=(-1, 1)), None, {}, InvalidInput, "feature_bounds"),
+        (BaseEstimator(), None, {}, InvalidInput, "Tacit estimator"),
+    ],
+)
+def test_refusals(table, monkeypatch, estimator, space, extra, kind, words):
+    monkeypatch.setattr(module, "_trial", lambda *a, **k: pytest.fail("a record was read"))
+    model = search(estimator, space or {"alpha": [1.0]} if space != [] else None, **extra)
+    if space == []:
+        model.set_params(param_distributions=[])
+    with pytest.raises(kind, match=words) as caught:
+        model.fit(*table)
+    assert "\n" not in str(caught.value)
+    assert not hasattr(model, "certificate_")
+
+
+class Dear(OneNumber):
+    """Costs a little more than it may."""
+
+    def planned_certificate(self, X, classes):
+        return certify(
+            Mechanism(adjacency=self.adjacency, ratio=1.001 * float(gdp_mu(self.epsilon, self.delta)), steps=1)
+        )
+
+
+class Sly(OneNumber):
+    """Runs something else than it plans."""
+
+    def planned_certificate(self, X, classes):
+        found = super().planned_certificate(X, classes)
+        return found if X.flags.writeable else certify(Mechanism(adjacency=self.adjacency, ratio=1e-3, steps=1))
+
+
+@pytest.mark.parametrize(("kind", "words"), [(Dear, "it costs μ"), (Sly, "another plan than the one that was checked")])
+def test_candidates_that_cost_more_than_they_may_are_refused(kind, words):
+    with pytest.raises(ValueError, match=words):
+        search(kind(), {"shift": [0.0]}).fit(np.zeros((5, 1)), np.zeros(5))
+
+
+# -- scikit-learn ------------------------------------------------------------------------------------------------
+
+
+def test_it_is_an_estimator_like_others(table, labelled):
+    model = search(space={"alpha": stats.loguniform(1e-5, 1e-1)}, n_jobs=None)
+    again = clone(model)
+    assert again is not model
+    assert again.get_params()["estimator__target_bounds"] == (-4, 4)
+    assert again.set_params(estimator__fit_intercept=False).estimator.fit_intercept is False
+    assert is_regressor(model)
+    assert not hasattr(model, "decision_function")
+    loaded = pickle.loads(pickle.dumps(model.fit(*table)))
+    np.testing.assert_array_equal(loaded.predict(table[0]), model.predict(table[0]))
+    assert 1e-5 <= model.best_params_["alpha"] <= 1e-1
+    classifier = search(DPLogisticRegression(feature_bounds=(-1, 1)))
+    assert is_classifier(classifier)
+    X, y = labelled
+    classifier.fit(X, y)
+    assert "read off the data" in classifier.certificate_.marks[0]
+    assert classifier.decision_function(X).shape == (2000,)
+    assert classifier.predict_proba(X).shape == (2000, 2)
+    assert classifier.score(X, y) > 0.85
+    assert list(classifier.classes_) == ["no", "yes"]
+
+
+def test_names_of_features_pass_through(table):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(table[0], columns=["a", "b", "c"])
+    model = search().fit(frame, table[1])
+    assert model.predict(frame).shape == model.best_estimator_.predict(frame).shape == (2000,)
+    assert list(model.feature_names_in_) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("scoring", ["accuracy", "brier"])
+def test_three_classes_on_a_sparse_hold_out(table, scoring):
+    X = sparse.csr_array(np.abs(table[0]))
+    y = np.asarray(table[0]).argmax(axis=1)
+    model = search(DPLogisticRegression(feature_bounds=(0, 1), classes=[0, 1, 2]), scoring=scoring, holdout=0.2)
+    assert model.fit(X, y).predict(X).shape == (2000,)
+    assert -0.5 < model.best_score_ < 1.5
+
+
+@pytest.mark.parametrize("scoring", ["absolute_error", "squared_error"])
+def test_scores_are_between_zero_and_one_whatever_the_model_says(table, scoring):
+    model = ridge(epsilon=1.0, delta=DELTA, random_state=0).fit(*table)
+    X, y = np.array([[0.0] * 3, [1e300] * 3, [1.0] * 3]), np.array([1e9, -1e9, 0.0])
+    model.coef_ = np.array([1e300, -1e300, 0.0])
+    values = module._scores(model, scoring, X, y)
+    assert np.isfinite(values).all()
+    assert ((values >= 0) & (values <= 1)).all()
+    assert BoundedValues(values[:, None]).diameter == 1.0
+
+
+def test_the_hold_out_is_disjoint_and_of_public_size(table):
+    X, y = np.arange(10.0)[:, None], np.arange(10.0)
+    (train, _), (test, _) = module._split(X, y, 3, Streams())
+    assert sorted([*train[:, 0], *test[:, 0]]) == list(range(10))
+    assert len(test) == 3
+    counts = np.zeros(10)
+    for _ in range(400):
+        counts[module._split(X, y, 3, Streams())[1][1].astype(int)] += 1
+    assert stats.chisquare(counts).pvalue > 1e-3  # every record equally often
+
+
+# -- does it choose well? ----------------------------------------------------------------------------------------
+
+
+def test_it_picks_sensible_parameters(table):
+    winners = [
+        search(space={"alpha": [1e-4, 30.0]}, mean_trials=8.0, epsilon=8.0, random_state=seed).fit(*table).best_params_
+        for seed in range(6)
+    ]
+    assert [winner["alpha"] for winner in winners].count(1e-4) == 6
+
+
+def test_it_chooses_between_solvers_and_losses(table):
+    space = [{"solver": ["metric", "statistics"]}, {"view": ["final_model"]}]
+    model = search(DPGeneralizedLinear(feature_bounds=(-1, 1), target_bounds=(-4, 4)), space, adjacency="zero-out")
+    assert model.fit(*table).score(*table) > 0.9
+    assert model.certificate_.adjacency is Adjacency.ZERO_OUT

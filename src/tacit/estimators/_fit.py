@@ -78,9 +78,7 @@ def budget_of(epsilon: object, delta: object, adjacency: object, view: object, n
     shown = _validate.one_of(VIEWS, view=view)
     spend = _validate.positive(epsilon=epsilon)
     if spend > MOST_EPSILON:
-        raise InvalidInput(
-            f"epsilon must be at most {MOST_EPSILON:g}, got {epsilon!r}: it promises nothing by then"
-        )
+        raise InvalidInput(f"epsilon must be at most {MOST_EPSILON:g}, got {epsilon!r}: it promises nothing by then")
     return Budget(spend, _validate.delta(delta), relation, shown, copies=copies)
 
 

@@ -92,7 +92,10 @@ def numbers_of(y: Any) -> NDArray[np.float64]:
     if y.dtype.kind not in "biuf":
         raise InvalidInput("y must hold numbers: for labels use a classifier, e.g. DPLogisticRegression")
     with np.errstate(all="ignore"):
-        return np.asarray(y, np.float64)
+        out = np.asarray(y, np.float64)
+    if not np.isfinite(out).all():  # None, or too large for a float64: unseen by the check of the original
+        raise InvalidInput(f"Input y contains NaN or infinity: {_FILL}")
+    return out
 
 
 def labels_of(y: Any, name: str = "y") -> Any:
