@@ -1,7 +1,8 @@
 """All benchmarks: one JSON line per cell, then one table per benchmark; ratios within one run.
 
 ``make bench`` runs everything; ``python benchmarks/run.py accounting`` one of them. Lines are appended to
-``benchmarks/results/<name>.jsonl`` with the date and the machine's core count.
+``benchmarks/results/<name>.jsonl`` with the date and the machine's core count. Long benchmarks record each cell as it
+finishes, skip those that are there already, and print their own tables.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).parent
-ALL = ("accounting", "audits", "ledger", "figures", "kernels")
+ALL = ("accounting", "audits", "ledger", "figures", "kernels", "untuned", "timing")
+ACCUMULATE = ("untuned", "timing")
 
 
 def record(name: str, cells: list[dict[str, object]]) -> None:
@@ -24,6 +26,12 @@ def record(name: str, cells: list[dict[str, object]]) -> None:
     with path.open("a") as out:
         for cell in cells:
             out.write(json.dumps({**stamp, **cell}) + "\n")
+
+
+def recorded(name: str) -> list[dict[str, object]]:
+    """All lines of former runs."""
+    path = HERE / "results" / f"{name}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def table(name: str, cells: list[dict[str, object]]) -> None:
@@ -46,6 +54,9 @@ def _shown(value: object) -> str:
 def main(names: list[str]) -> int:
     worst = 0
     for name in names or list(ALL):
+        if name in ACCUMULATE:
+            worst = max(worst, subprocess.run([sys.executable, HERE / f"{name}.py"], check=False).returncode)
+            continue
         done = subprocess.run([sys.executable, HERE / f"{name}.py"], stdout=subprocess.PIPE, text=True, check=False)
         cells = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
         record(name, cells)

@@ -66,7 +66,7 @@ def budget_of(epsilon: object, delta: object, adjacency: object, view: object, n
     """
     if delta is None:
         raise InvalidInput(
-            f"delta is missing: choose it before the data is read; 1/n² = {1 / max(n, 2) ** 2:.1g} is a common choice"
+            f"delta is missing: choose it before the data is read; 1/n² = {1 / max(n, 2) ** 2:.2g} is a common choice"
         )
     relation = Adjacency.parse(adjacency)
     if relation is Adjacency.ADD_REMOVE:

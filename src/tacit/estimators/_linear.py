@@ -66,8 +66,14 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         """The penalty on the user's coefficients."""
         raise NotImplementedError
 
-    def _validated(self, X: Any, y: Any, **options: Any) -> tuple[Any, Any]:
+    def _validated(self, X: Any, y: Any, *required: str) -> tuple[Any, Any]:
         """Parameters that shape no plan; then the schema (shape, type, finiteness), a documented precondition."""
+        missing = [name for name in ("delta", "feature_bounds", *required) if getattr(self, name) is None]
+        if len(missing) > 1:  # a single one has a message of its own
+            raise InvalidInput(
+                f"{', '.join(missing[:-1])} and {missing[-1]} are missing: state them from public knowledge, not "
+                "from the data, e.g. delta=1/n² and bounds=(low, high)"
+            )
         if self.budget is not None and not isinstance(self.budget, Ledger):
             raise InvalidInput(f"budget must be a tacit.Ledger or None, got {type(self.budget).__name__}")
         if not isinstance(self.fit_intercept, bool | np.bool_):
@@ -83,7 +89,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             raise InvalidInput(
                 f"random_state must be None, for private noise, or a non-negative integer, for tests, got {seed!r}"
             )
-        return checked(self, X, y, accept_sparse="csc", **options)  # type: ignore[no-any-return]
+        return checked(self, X, y, accept_sparse="csc")  # type: ignore[no-any-return]
 
     def _planned(self, X: Any, target: TargetUnits | None, copies: int = 1) -> Fit:
         """Everything that can be known without the records."""
@@ -142,7 +148,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         Returns:
             The estimator itself.
         """
-        X, y = self._validated(X, y, y_numeric=True)
+        X, y = self._validated(X, y, "target_bounds")
         y = numbers_of(y)
         target = TargetUnits.of(self.target_bounds, keep_zero=not self.fit_intercept)
         fit = self._planned(X, target)
@@ -153,8 +159,9 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> Array:
-        """X·coef_ + intercept_."""
-        return self._scores(X)[:, 0]
+        """X·coef_ + intercept_, clipped to ``target_bounds``: no target lies outside of them."""
+        units = TargetUnits.of(self.target_bounds)
+        return np.clip(self._scores(X)[:, 0], units.low, units.high)
 
 
 class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]

@@ -19,10 +19,11 @@ from tacit.errors import InvalidInput
 __all__ = ["checked", "labels_of", "numbers_of"]
 
 _ENCODE = "encode categories first, e.g. with tacit.preprocessing.PublicOneHotEncoder"
-_FILL = "fill such values with a public constant, or drop their records, before fitting"
+_FILL = "fill such values with a public constant, or drop their records"
 _FAULTS = {
-    r"Input (X |y |)contains NaN": rf"Input \1contains NaN: {_FILL}",
-    r"Input (X |y |)contains infinity": rf"Input \1contains infinity or a value too large for its type: {_FILL}",
+    r"Input ([Xy]) contains NaN": rf"Input \1 contains NaN: {_FILL}",
+    r"Input contains NaN|boolean value of NA": f"Input X or y contains NaN: {_FILL}",
+    r"Input ([Xy]) contains infinity": rf"Input \1 contains infinity or a value too large for its type: {_FILL}",
     r"Complex data not supported": "Complex data not supported: pass real numbers",
     r"Expected 2D (array|input)": (
         "X must have two dimensions (records, features). Reshape your data: X.reshape(-1, 1) if it is one feature, "
@@ -55,17 +56,18 @@ def checked(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) ->
         The validated X, or X and y.
 
     Raises:
-        kind: InvalidInput if shape, type or finiteness do not fit, TypeError if an entry is no number at all.
+        InvalidInput: if shape, type or finiteness do not fit.
+        TypeError: if an entry is no number at all, as scikit-learn wants it.
     """
-    kind: type[Exception] = InvalidInput
     try:
         with np.errstate(all="ignore"):
             return validate_data(estimator, X, y, dtype=[np.float64, np.float32], order=None, **options)
-    except TypeError as error:
-        kind, fault = TypeError, _fault(str(error))
-    except (ValueError, OverflowError) as error:
+    except (ValueError, TypeError, OverflowError) as error:
         fault = _fault(str(error))
-    raise kind(fault)  # outside of the handlers: the first message must not follow as the context of ours
+    # Outside of the handler: the first message must not follow as the context of ours.
+    if "argument must be" in fault:
+        raise TypeError(fault)
+    raise InvalidInput(fault)
 
 
 def _fault(message: str) -> str:
@@ -89,7 +91,8 @@ def numbers_of(y: Any) -> NDArray[np.float64]:
     Raises:
         InvalidInput: if it holds anything else.
     """
-    if y.dtype.kind not in "biuf":
+    numeric = y.dtype.kind in "biuf" or all(isinstance(value, numbers.Real | None) for value in y)
+    if not numeric:
         raise InvalidInput("y must hold numbers: for labels use a classifier, e.g. DPLogisticRegression")
     with np.errstate(all="ignore"):
         out = np.asarray(y, np.float64)

@@ -7,6 +7,7 @@ from typing import Any, Self
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 
+from tacit.errors import InvalidInput
 from tacit.estimators._linear import LinearClassifier, LinearRegressor
 from tacit.estimators._parameters import loss_named, penalty_named
 from tacit.ledger import Ledger
@@ -97,7 +98,11 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        if self._loss().margin:
+        try:
+            margin = self._loss().margin
+        except InvalidInput:  # shown, not yet fitted
+            margin = False
+        if margin:
             tags.estimator_type, tags.regressor_tags = "classifier", None
         else:
             tags.estimator_type, tags.classifier_tags = "regressor", None

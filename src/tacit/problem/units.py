@@ -31,7 +31,7 @@ def _bounds(name: str, bounds: object, size: int | None) -> tuple[Array, Array]:
     held = list(bounds) if isinstance(bounds, tuple | list) or (isinstance(bounds, np.ndarray) and bounds.ndim) else []
     if len(held) != 2:
         raise InvalidInput(f"{name} must be a pair (low, high), got {_kind(bounds)}: {_forms(name, size)}")
-    ends = [_validate.real_array(f"{name}[{k}]", end) for k, end in enumerate(held)]
+    ends = [_end(f"{name}[{k}]", end) for k, end in enumerate(held)]
     shape = () if size is None else (size,)
     try:
         low, high = (np.broadcast_to(end, shape).astype(np.float64) for end in ends)
@@ -40,6 +40,15 @@ def _bounds(name: str, bounds: object, size: int | None) -> tuple[Array, Array]:
         raise InvalidInput(f"{name} do not fit the data, got {shapes}: {_forms(name, size)}") from None
     _check_range(name, low, high)
     return low, high
+
+
+def _end(name: str, end: object) -> Array:
+    try:
+        return _validate.real_array(name, end)
+    except InvalidInput:
+        kind = np.asarray(end, object).dtype if isinstance(end, list | tuple) else getattr(end, "dtype", None)
+        got = f"entries of type {kind}" if kind is not None else repr(end)
+        raise InvalidInput(f"{name} must be a number, or one per feature, got {got}: convert it to float") from None
 
 
 def _check_range(name: str, low: Array, high: Array) -> None:

@@ -33,6 +33,10 @@ LEAST_X, RELIABLE_X = 3.0, 20.0
 """Below the first only a constant model is released; below the second the fit is called unreliable."""
 SHARES = {"moments": 0.08, "target scale": 0.01, "metric": 0.15, "curvature": 0.01, "residual": 0.01, "clip": 0.01}
 """Shares of μ²; what a loss does not need, and the rest, goes to the descent."""
+PSEUDO = 0.5
+"""Pseudo-records at the bounds: what keeps slopes sane where a few clipped outliers would have held them down."""
+LARGEST_ERRORS = 256
+"""Coordinates up to which standard errors are worked out."""
 BURN, BURN_WEIGHT = 0.3, 0.6
 """The share of steps that is not averaged, and the share of budget that such a step gets."""
 
@@ -106,7 +110,9 @@ class _Prepared(Prepared):
         v = run.standard.back(u, intercept=self._task.intercept) * run.target_scale
         if self._task.intercept and records.labels is None:
             v[0] += run.standard.target_mean
-        return Solution(v, errors / run.standard.scale * run.target_scale, notes)
+        if errors is not None:
+            errors = errors / run.standard.scale * run.target_scale
+        return Solution(v, errors, notes)
 
 
 def _unreliable(x: float) -> str:
@@ -167,13 +173,14 @@ class _Run:
         sigma = noise_std(channel.mechanism, total, 0) / self._n
         G = symmetric(channel.release(total, np.zeros((1, 1)))[0] / self._n, m)
         floor = 0.5 * sigma * np.sqrt(2 * m)
+        self._floor = floor
         return positive_part(G[:-1, :-1]) + floor * np.eye(self._p), G[:-1, -1]
 
     def _ridge(self, G: Array) -> Array:
         """What keeps directions that the noise hides near zero: a few pseudo-records at the bounds, and x^(−4/3)."""
         plan, pi = self._plan, self._share
         information = plan._x * (np.sqrt(4 * pi * (1 - pi)) if self._margin else 1.0)
-        pseudo = min(0.5, 1 / plan._mu**2) / self._n * np.square(self.standard.half)
+        pseudo = min(PSEUDO, 1 / plan._mu**2) / self._n * np.square(self.standard.half)
         shrink = min((1.0 if self._margin else 0.5) * information ** (-4 / 3), 1e3) * np.diag(G)
         ridge = pseudo + shrink
         if self._task.intercept:
@@ -226,9 +233,10 @@ class _Run:
             c = min(c, 1.5 * 2.0 ** noisy_quantile(channel, logs, 1 - plan._tail, -3.0, 5.0, self._n))
         return float(c)
 
-    def descend(self) -> tuple[Array, Array]:
+    def descend(self) -> tuple[Array, Array | None]:
         """The averaged iterate, and its standard errors from the noise of the descent."""
         G, b = self._metric()
+        self._G = G
         ridge = self._ridge(G)
         u = self._start(G, b, ridge)
         f = self._X @ u
@@ -246,20 +254,48 @@ class _Run:
         total = LinearGradient(Design(white), self._offset, self._loss, C)
         return self._steps(total, A, root, penalty, u)
 
-    def _steps(self, total: LinearGradient, A: Array, root: Array, penalty: Penalty, u: Array) -> tuple[Array, Array]:
+    def _steps(
+        self, total: LinearGradient, A: Array, root: Array, penalty: Penalty, u: Array
+    ) -> tuple[Array, Array | None]:
         channel = self._session.channel(self._parts["descent"])
         T, burn, progress = self._plan._T, self._plan._burn, self._session.progress
-        variance = 0.0
         kept = np.zeros(self._p)
         for t in range(T):
-            if t >= burn:
-                variance += (noise_std(channel.mechanism, total, t) / self._n) ** 2
             g = root @ channel.release(total, (root @ u)[None])[0] / self._n
             u = minimise(A, A @ u - g, penalty, u)
             kept += u * (t >= burn)
             if progress is not None:
                 progress(t + 1, T)
-        count = T - burn
-        inverse = np.linalg.inv(A + np.diag(penalty.l2))
-        errors = np.sqrt(np.maximum(np.diag(inverse @ A @ inverse), 0.0) * variance) / count
-        return kept / count, errors
+        if self._p > LARGEST_ERRORS:
+            return kept / (T - burn), None
+        sigma = np.array([noise_std(channel.mechanism, total, t) for t in range(T)]) / self._n
+        logistic = isinstance(self._loss, Logistic)
+        H = (A - self._floor * np.trace(A) / np.trace(self._G) * np.eye(self._p)) / (1.25 if logistic else 1.0)
+        return kept / (T - burn), averaged_errors(A, H, penalty.l2, root, sigma, burn)
+
+
+def averaged_errors(A: Array, H: Array, ridge: Array, root: Array, sigma: Array, burn: int) -> Array:
+    """Standard errors of the averaged iterate from the noise of the descent, to first order.
+
+    Near the optimum, e ← B e − (A + D)⁻¹A^{1/2}ξ_t with B = (A + D)⁻¹(A − H), D the ridge and H the curvature; the
+    average of the iterates from ``burn`` on is linear in the ξ_t, and its covariance is summed exactly.
+
+    Args:
+        A: the metric.
+        H: the curvature of the mean loss.
+        ridge: the diagonal D.
+        root: A^{1/2}.
+        sigma: the noise of each step.
+        burn: the first step that is averaged.
+
+    Returns:
+        One number per coordinate. Clipping, ℓ1 penalties, sampling error and the noise of earlier stages are left out.
+    """
+    p, T = len(A), len(sigma)
+    inverse = np.linalg.inv(A + np.diag(ridge))
+    B, gain = inverse @ (A - H), inverse @ root / (T - burn)
+    S, variance = np.zeros((p, p)), np.zeros(p)
+    for t in reversed(range(T)):
+        S = B @ S + (np.eye(p) if t >= burn else 0.0)
+        variance += sigma[t] ** 2 * np.square(S @ gain).sum(axis=1)
+    return np.asarray(np.sqrt(variance))
