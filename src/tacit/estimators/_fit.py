@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from tacit import _validate
 from tacit.accounting import Certificate, certify
@@ -160,7 +159,8 @@ class Fit:
         solvers = [choose(task, budget) for task in tasks]
         prepared = [solver.prepare(task, budget) for solver, task in zip(solvers, tasks, strict=True)]
         certificate = certify(Plan.of(*(one.plan for one in prepared)), delta=budget.delta)
-        if certificate.epsilon(budget.delta) > budget.epsilon * (1 + 1e-9):
+        gaussian = certificate.mu is not None and certificate.mu <= budget.whole_mu
+        if not gaussian and certificate.epsilon(budget.delta) > budget.epsilon * (1 + 1e-9):
             raise NotCovered(
                 f"the plan costs ε = {certificate.epsilon(budget.delta):.6g}, more than the {budget.epsilon:g} it was "
                 "made for: choose another solver, and please report this",
@@ -202,16 +202,15 @@ class Fit:
         if ledger is not None:
             ledger.reserve(certificate, note)
         self.certificate = certificate
-        mapped = self.units.map(X)
+        features = Design(self.units.map(X, intercept=self.intercept))
         out, first = [], 0
         for task, one, y in zip(self.tasks, self.prepared, targets, strict=True):
             session = Session(certificate, task.records, streams, first, progress)
-            out.append(self._translated(one.solve(self._records(mapped, y), session)))
+            out.append(self._translated(one.solve(self._records(features, y), session)))
             first += len(one.plan)
         return out
 
-    def _records(self, mapped: Any, y: Array) -> Records:
-        features = Design(_with_ones(mapped, self.intercept))
+    def _records(self, features: Design, y: Array) -> Records:
         if self.target is not None:
             return Records(features, self.target.map(y))
         return Records(features, np.zeros(len(y)), y)
@@ -226,15 +225,3 @@ class Fit:
         if errors is not None:
             errors = (errors[1:] if self.intercept else errors) * ratio
         return Coefficients(coef, float(constant), errors, solution.notes)
-
-
-def _with_ones(mapped: Any, intercept: bool) -> Any:
-    if not intercept:
-        return mapped
-    n = mapped.shape[0]
-    if sparse.issparse(mapped):
-        return sparse.hstack([np.ones((n, 1)), mapped], format="csc")
-    out = np.empty((n, mapped.shape[1] + 1), mapped.dtype, order="F")
-    out[:, 0] = 1.0
-    out[:, 1:] = mapped
-    return out

@@ -161,23 +161,38 @@ class FeatureUnits:
         """The largest u."""
         return np.where(self.constant, 0.0, np.clip((self.high - self.centre) / self.safe_scale, -1.0, 1.0))
 
-    def map(self, X: Any) -> Any:
-        """Mapped features of every record: a new Fortran-ordered array, or a new CSC matrix."""
+    def map(self, X: Any, *, intercept: bool = False) -> Any:
+        """Mapped features of every record, after a column of ones if there is an intercept.
+
+        Args:
+            X: (records, features) in the user's units.
+            intercept: whether to put a column of ones in front.
+
+        Returns:
+            A new Fortran-ordered array, or a new CSC matrix.
+        """
         if sparse.issparse(X):
-            out = sparse.csc_array(X, copy=True)
-            out.sum_duplicates()  # parts of one entry, each within bounds, may add up to more
-            column = np.repeat(np.arange(out.shape[1]), np.diff(out.indptr))
-            values = np.clip(out.data, self.low[column], self.high[column])
-            out.data = np.where(self.constant[column], 0.0, values / self.safe_scale[column])
-            out.eliminate_zeros()
-            return out
-        out = np.empty(X.shape, np.float32 if X.dtype == np.float32 else np.float64, order="F")
-        ratio, keep = 1 / self.safe_scale, ~self.constant
-        for j in range(X.shape[1]):  # column by column: one pass, no temporaries of the matrix's size
-            column = np.clip(X[:, j], self.low[j], self.high[j])
-            mapped = (column - self.centre[j]) * (ratio[j] if keep[j] else 0.0)
-            out[:, j] = np.clip(mapped, -1.0, 1.0, out=mapped)  # rounding must not leave the interval
+            return self._map_sparse(X, intercept)
+        first = int(intercept)
+        out = np.empty((X.shape[0], X.shape[1] + first), np.float32 if X.dtype == np.float32 else np.float64, order="F")
+        out[:, :first] = 1.0
+        out[:, first:] = X
+        ratio = np.where(self.constant, 0.0, 1 / self.safe_scale)
+        for j, column in enumerate(out.T[first:]):  # in place, one column in the cache at a time
+            np.minimum(np.maximum(column, self.low[j], out=column), self.high[j], out=column)
+            column -= self.centre[j]
+            column *= ratio[j]
+            np.minimum(np.maximum(column, -1.0, out=column), 1.0, out=column)  # rounding must not leave the interval
         return out
+
+    def _map_sparse(self, X: Any, intercept: bool) -> Any:
+        out = sparse.csc_array(X, copy=True)
+        out.sum_duplicates()  # parts of one entry, each within bounds, may add up to more
+        column = np.repeat(np.arange(out.shape[1]), np.diff(out.indptr))
+        values = np.clip(out.data, self.low[column], self.high[column])
+        out.data = np.where(self.constant[column], 0.0, values / self.safe_scale[column])
+        out.eliminate_zeros()
+        return sparse.hstack([np.ones((out.shape[0], 1)), out], format="csc") if intercept else out
 
 
 @dataclass(frozen=True)

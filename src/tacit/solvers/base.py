@@ -11,6 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -54,14 +55,19 @@ class Budget:
         _validate.delta(self.delta)
         _validate.one_of(VIEWS, view=self.view)
 
+    @cached_property
+    def whole_mu(self) -> float:
+        """The largest μ such that μ-GDP implies (ε, δ)-DP."""
+        return float(gdp_mu(self.epsilon, self.delta))
+
     @property
     def mu(self) -> float:
-        """The largest μ such that copies of μ-GDP imply (ε, δ)-DP, a hair below so that sums of squares stay within."""
-        return float(gdp_mu(self.epsilon, self.delta)) * (1 - 1e-12) / math.sqrt(self.copies)
+        """What each copy may spend, a hair below so that sums of squares stay within the whole."""
+        return self.whole_mu * (1 - 1e-12) / math.sqrt(self.copies)
 
     def part(self, share: float) -> Budget:
         """A share of μ², as a budget of its own."""
-        mu = float(gdp_mu(self.epsilon, self.delta)) * (1 - 1e-9) * math.sqrt(share)
+        mu = self.whole_mu * (1 - 1e-9) * math.sqrt(share)
         return replace(self, epsilon=float(gdp_epsilon(mu, self.delta)))
 
     def calibrated(self, make: Callable[[float], Mechanism | ObjectivePerturbation]) -> Plan:

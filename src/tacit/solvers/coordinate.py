@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.problem import Records, Task
-from tacit.run.sums import BoundedValues, CoordinateSweep
+from tacit.run.sums import CoordinateSweep, SquareSum
 from tacit.run.sums.coordinates import Blocks
 from tacit.solvers.base import Budget, LinearSolver, Prepared, Session, Solution, release_once
 
@@ -156,8 +156,7 @@ class _Prepared(Prepared):
             return self._given
         if not self._private:
             return np.asarray(task.loss.curvature * reach**2)
-        squares = records.design.scaled(1 / reach).squared()
-        mean = release_once(session, 0, BoundedValues(squares)) / task.records
+        mean = release_once(session, 0, SquareSum(records.design, reach)) / task.records
         return np.asarray(task.loss.curvature * reach**2 * np.clip(mean, min(self._floor, 1.0), 1.0))
 
     def _clips(self, M: Array) -> Array:

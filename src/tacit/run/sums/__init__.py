@@ -6,6 +6,7 @@ from tacit.run.sums.gradient import LinearGradient
 from tacit.run.sums.gram import GramSum
 from tacit.run.sums.histogram import HistogramSum
 from tacit.run.sums.moments import MomentSum
+from tacit.run.sums.squares import SquareSum
 from tacit.run.sums.values import BoundedValues
 
 __all__ = [
@@ -17,4 +18,5 @@ __all__ = [
     "HistogramSum",
     "LinearGradient",
     "MomentSum",
+    "SquareSum",
 ]
