@@ -35,8 +35,12 @@ def test_some_docstrings_have_examples() -> None:
     assert found >= 10
 
 
-def test_examples_in_the_readme() -> None:
-    result = doctest.testfile(str(README), module_relative=False)
+PAGES = [README, *(ROOT / "docs" / f"{name}.md" for name in ("linear_models", "preprocessing", "selection"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_examples_on_the_page(page: Path) -> None:
+    result = doctest.testfile(str(page), module_relative=False)
     assert result.attempted >= 10
     assert result.failed == 0
 
