@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.accounting import Certificate, certify
 from tacit.errors import InvalidInput, NotCovered
+from tacit.estimators._count import Count
 from tacit.ledger import Ledger
 from tacit.mechanism import Adjacency, Plan
 from tacit.problem import Design, FeatureUnits, Loss, Penalty, Records, TargetUnits, Task
@@ -61,19 +62,12 @@ def budget_of(epsilon: object, delta: object, adjacency: object, view: object, n
 
     Raises:
         InvalidInput: if δ is missing or an argument is out of range.
-        NotCovered: under add/remove, where the number of records is secret.
     """
     if delta is None:
         raise InvalidInput(
             f"delta is missing: choose it before the data is read; 1/n² = {1 / max(n, 2) ** 2:.2g} is a common choice"
         )
     relation = Adjacency.parse(adjacency)
-    if relation is Adjacency.ADD_REMOVE:
-        raise NotCovered(
-            "adjacency: linear models divide by the number of records, which is secret under add-remove; use "
-            "adjacency='replace-one' or 'zero-out'",
-            axis="adjacency",
-        )
     shown = _validate.one_of(VIEWS, view=view)
     spend = _validate.positive(epsilon=epsilon)
     if spend > MOST_EPSILON:
@@ -122,6 +116,7 @@ class Fit:
         prepared: the solver of each.
         certificate: of the whole plan.
         solvers: what was chosen.
+        count: the noisy number of records, where the true one is secret.
     """
 
     units: FeatureUnits
@@ -131,6 +126,7 @@ class Fit:
     prepared: Sequence[Prepared]
     certificate: Certificate
     solvers: Sequence[LinearSolver]
+    count: Count | None = None
 
     @classmethod
     def plan(
@@ -140,6 +136,7 @@ class Fit:
         choose: Callable[[Task, Budget], LinearSolver],
         units: FeatureUnits,
         target: TargetUnits | None,
+        count: Count | None = None,
     ) -> Fit:
         """Everything public: solvers, plan, certificate.
 
@@ -149,16 +146,26 @@ class Fit:
             choose: from a task to a solver.
             units: of the features.
             target: of the target.
+            count: the noisy number of records, if the true one is secret; the tasks were made with it.
 
         Returns:
-            A fit that has read nothing.
+            A fit that has read nothing but the count.
 
         Raises:
-            NotCovered: if the plan costs more than the budget (a bug in a solver's calibration, so nothing runs).
+            NotCovered: if the plan costs more than the budget (a bug in a solver's calibration, so nothing runs), or
+                does not compose with a count.
         """
-        solvers = [choose(task, budget) for task in tasks]
-        prepared = [solver.prepare(task, budget) for solver, task in zip(solvers, tasks, strict=True)]
-        certificate = certify(Plan.of(*(one.plan for one in prepared)), delta=budget.delta)
+        rest = budget if count is None else count.rest
+        solvers = [choose(task, rest) for task in tasks]
+        prepared = [solver.prepare(task, rest) for solver, task in zip(solvers, tasks, strict=True)]
+        head = () if count is None else (count.mechanism,)
+        certificate = certify(Plan.of(*head, *(one.plan for one in prepared)), delta=budget.delta)
+        if budget.adjacency is Adjacency.ADD_REMOVE and certificate.mu is None:
+            raise NotCovered(
+                f"adjacency: under add-remove the fit follows a noisy count and must be μ-GDP, which "
+                f"solver='{solvers[0].name}' is not; use solver='auto', or adjacency='replace-one'",
+                axis="adjacency",
+            )
         gaussian = certificate.mu is not None and certificate.mu <= budget.whole_mu
         if not gaussian and certificate.epsilon(budget.delta) > budget.epsilon * (1 + 1e-9):
             raise NotCovered(
@@ -166,7 +173,7 @@ class Fit:
                 "made for: choose another solver, and please report this",
                 axis="epsilon",
             )
-        return cls(units, target, tasks[0].intercept, tasks, prepared, certificate, solvers)
+        return cls(units, target, tasks[0].intercept, tasks, prepared, certificate, solvers, count)
 
     def run(
         self,
@@ -196,16 +203,16 @@ class Fit:
         certificate = self.certificate
         for mark in marks:
             certificate = certificate.marked(mark)
-        streams = Streams(seed)
+        streams = Streams(seed) if self.count is None else self.count.streams
         if streams.seeded:
             certificate = certificate.marked(SEEDED)
-        if ledger is not None:
+        if ledger is not None and self.count is None:  # else the whole was reserved before the count
             ledger.reserve(certificate, note)
         self.certificate = certificate
         features = Design(self.units.map(X, intercept=self.intercept))
-        out, first = [], 0
-        for task, one, y in zip(self.tasks, self.prepared, targets, strict=True):
-            session = Session(certificate, task.records, streams, first, progress)
+        out, first = [], 0 if self.count is None else 1
+        for one, y in zip(self.prepared, targets, strict=True):
+            session = Session(certificate, len(y), streams, first, progress)
             out.append(self._translated(one.solve(self._records(features, y), session)))
             first += len(one.plan)
         return out

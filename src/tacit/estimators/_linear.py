@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -13,16 +14,20 @@ from sklearn.utils.validation import check_is_fitted
 from tacit import _validate
 from tacit.accounting import Certificate
 from tacit.errors import InvalidInput
+from tacit.estimators._count import Count, noisy_count
 from tacit.estimators._fit import Coefficients, Fit, budget_of, task_of
 from tacit.estimators._parameters import sized
 from tacit.estimators._schema import checked, labels_of, numbers_of
 from tacit.ledger import Ledger
-from tacit.problem import FeatureUnits, Loss, Penalty, TargetUnits
-from tacit.solvers import LinearSolver, named
+from tacit.mechanism import Adjacency
+from tacit.problem import FeatureUnits, Loss, Penalty, TargetUnits, Task
+from tacit.solvers import Budget, LinearSolver, named
 
 __all__ = ["LinearClassifier", "LinearModel", "LinearRegressor"]
 
 Array = NDArray[np.float64]
+NOMINAL_RECORDS = 100_000
+"""For a rehearsal of the plan where the number of records is secret."""
 MOST_PASSES = 1e5
 """A run that reads the data more often would end neither today nor with a useful model."""
 
@@ -97,11 +102,23 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         budget = budget_of(self.epsilon, self.delta, self.adjacency, self.view, n, copies)
         keep_zero = not self.fit_intercept
         units = FeatureUnits.of(self.feature_bounds, p, sparse=sparse.issparse(X), keep_zero=keep_zero)
-        task = task_of(self._loss(), self._penalty(p), units, target, n, intercept=bool(self.fit_intercept))
+        loss, penalty, choose = self._loss(), self._penalty(p), self._choice()
+
+        def fit(n: int, count: Count | None) -> Fit:
+            task = task_of(loss, penalty, units, target, n, intercept=bool(self.fit_intercept))
+            return Fit.plan([task] * copies, budget, choose, units, target, count)
+
+        if budget.adjacency is not Adjacency.ADD_REMOVE:
+            return fit(n, None)
+        fit(NOMINAL_RECORDS, None)  # whatever must be refused is refused before anything is spent
+        count = noisy_count(n, budget, seed=self.random_state, ledger=self.budget, note=type(self).__name__)
+        return fit(count.n, count)
+
+    def _choice(self) -> Callable[[Task, Budget], LinearSolver]:
         solver = self.solver
         if isinstance(solver, LinearSolver):
-            return Fit.plan([task] * copies, budget, lambda _task, _budget: solver, units, target)
-        return Fit.plan([task] * copies, budget, named(solver, self.max_passes, self.clip), units, target)
+            return lambda _task, _budget: solver
+        return named(solver, self.max_passes, self.clip)
 
     def _ran(self, fit: Fit, X: Any, targets: list[Array], marks: tuple[str, ...] = ()) -> list[Coefficients]:
         out = fit.run(

@@ -185,6 +185,7 @@ class _Prepared(Prepared):
             clips=self._clips(M),
             steps=solver.step / v,
             inner=None if solver.rounds is None else self._updates // solver.rounds,
+            divisor=task.records,
         )
         start = sweep.start(task.penalty.prox(np.zeros(task.size), 0.0))
         end = session.channel(1 if self._private else 0).sweep(sweep, start)

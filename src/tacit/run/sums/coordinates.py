@@ -92,6 +92,7 @@ class CoordinateSweep(Sweep):
         clips: clip_j > 0, public.
         steps: step_j > 0, for the mean loss.
         inner: K; None for no averaging.
+        divisor: what sums are divided by, public: the number of records, unless that is secret.
     """
 
     bound = 1.0
@@ -107,8 +108,10 @@ class CoordinateSweep(Sweep):
         clips: Array,
         steps: Array,
         inner: int | None = None,
+        divisor: int | None = None,
     ) -> None:
         self.records, self._p = design.shape
+        self._divisor = self.records if divisor is None else divisor
         self._design, self._offset, self._loss, self._penalty = design, offset, loss, penalty
         self._blocks, self.sizes, self._starts = blocks, blocks.sizes, blocks.starts
         self._clips, self._steps = np.ascontiguousarray(clips, np.float64), np.ascontiguousarray(steps, np.float64)
@@ -125,7 +128,12 @@ class CoordinateSweep(Sweep):
 
     def alone(self, i: int) -> CoordinateSweep:
         """The same sweep over record i only: its contributions, one by one."""
-        settings: dict[str, Any] = {"clips": self._clips, "steps": self._steps, "inner": self._inner}
+        settings: dict[str, Any] = {
+            "clips": self._clips,
+            "steps": self._steps,
+            "inner": self._inner,
+            "divisor": self._divisor,
+        }
         part = Design(self._design.matrix[[i]])
         return type(self)(part, self._offset[[i]], self._loss, self._penalty, self._blocks, **settings)
 
@@ -168,7 +176,7 @@ class CoordinateSweep(Sweep):
         U = self._block(k)
         w = state.w.copy()
         old = w[U]
-        gradient = noisy * np.sqrt(len(U)) * self._clips[U] / self.records
+        gradient = noisy * np.sqrt(len(U)) * self._clips[U] / self._divisor
         part = Penalty(self._penalty.l1[U], self._penalty.l2[U], self._penalty.low[U], self._penalty.high[U])
         w[U] = np.clip(part.prox(w[U] - self._steps[U] * gradient, self._steps[U]), -kernel.LIMIT, kernel.LIMIT)
         z = state.z + self._design.columns_dot(U, w[U] - old)
@@ -203,7 +211,7 @@ class CoordinateSweep(Sweep):
     def _compiled(self, state: CoordinateState, order: Index, noise: Array) -> None:
         p, loss = self._penalty, self._loss
         assert loss.code is not None
-        rules = (self._clips, self._steps / self.records, self._steps * p.l1, self._steps * p.l2, p.low, p.high)
+        rules = (self._clips, self._steps / self._divisor, self._steps * p.l1, self._steps * p.l2, p.low, p.high)
         rest: tuple[Any, ...] = (state.z, state.w, order, noise, *rules, loss.code, loss.parameter, state.total)
         if self._columns is None:
             kernel.sweep_dense(self._design.matrix, *rest)
@@ -212,7 +220,7 @@ class CoordinateSweep(Sweep):
 
     def fingerprint(self, state: CoordinateState) -> bytes:
         """sha256 of records, settings and start."""
-        h = hashlib.sha256(repr((type(self._loss).__name__, self._loss.parameter, self._inner)).encode())
+        h = hashlib.sha256(repr((type(self._loss).__name__, self._loss.parameter, self._inner, self._divisor)).encode())
         p = self._penalty
         for part in (
             self._offset,
