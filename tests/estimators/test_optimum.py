@@ -24,7 +24,7 @@ from tacit.estimators import (
 )
 from tacit.estimators._fit import Fit, budget_of, task_of
 from tacit.estimators._linear import LinearModel
-from tacit.problem import FeatureUnits, Huber, Logistic, Penalty, SmoothedHinge, Squared, TargetUnits
+from tacit.problem import Design, FeatureUnits, Huber, Logistic, Penalty, SmoothedHinge, Squared, TargetUnits
 from tacit.solvers import Solution, named
 
 N = 3000
@@ -232,7 +232,7 @@ def test_the_mapped_objective_is_the_users(loss, intercept, form, data):
     fit = Fit.plan([task], budget, named("gradient", None, None), units, target)
     stored = sparse.csc_array(X) if form == "sparse" else X
     signs = np.where(labels == "yes", 1.0, -1.0)
-    records = fit._records(units.map(stored), signs if target is None else y)
+    records = fit._records(Design(units.map(stored, intercept=fit.intercept)), signs if target is None else y)
     unit = 1.0 if target is None else target.scale**2
     rng = np.random.default_rng(2)
     for _ in range(20):

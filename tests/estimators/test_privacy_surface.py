@@ -156,12 +156,59 @@ def test_delta_has_no_default(name):
         model.fit(*data(model))
 
 
-@each_model
-def test_add_remove_is_refused_with_a_remedy(name):
-    model = clone(MODELS[name]).set_params(adjacency="add-remove")
-    with pytest.raises(NotCovered, match="use adjacency='replace-one' or 'zero-out'") as caught:
+GAUSSIAN = [name for name in MODELS if name not in {"sgd", "final model"}]
+
+
+@pytest.mark.parametrize("name", GAUSSIAN)
+def test_add_remove_counts_first_and_then_knows_nothing_else_about_n(name, tmp_path):
+    ledger = Ledger(tmp_path / "budget", epsilon=1.5, delta=1e-3)
+    model = clone(MODELS[name]).set_params(adjacency="add-remove", budget=ledger)
+    model.fit(*data(model))
+    certificate = model.certificate_
+    assert certificate.adjacency.value == "add-remove"
+    assert certificate.plan.parts[0].label == "noisy count"
+    assert certificate.epsilon(model.delta) <= model.epsilon * (1 + 1e-9)
+    (entry,) = ledger.entries()  # reserved once, before the count
+    assert entry.mu >= certificate.mu
+
+
+@pytest.mark.parametrize("name", ["sgd", "final model"])
+def test_add_remove_is_refused_where_it_does_not_compose_and_costs_nothing(name, tmp_path):
+    ledger = Ledger(tmp_path / "budget", epsilon=1.5, delta=1e-3)
+    model = clone(MODELS[name]).set_params(adjacency="add-remove", budget=ledger)
+    with pytest.raises(NotCovered, match="replace-one") as caught:
         model.fit(*data(model))
     assert caught.value.axis == "adjacency"
+    assert ledger.entries() == ()
+
+
+def test_under_add_remove_nothing_but_the_count_sees_the_number_of_records(monkeypatch):
+    """With the count frozen, one record that contributes nothing more or less changes nothing."""
+    from tacit.estimators import _count
+
+    monkeypatch.setattr(_count.Channel, "_noise", lambda self, sigma, index, clean: 0.0 * clean)
+    frozen = _count.noisy_count
+    seen = []
+
+    def counted(records, budget, **more):
+        out = frozen(100, budget, **more)
+        seen.append(records)
+        return out
+
+    from tacit.estimators import _linear
+
+    monkeypatch.setattr(_linear, "noisy_count", counted)
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (100, 2))
+    y = X @ [1.0, -1.0]
+    found = []
+    for n in (100, 101):
+        model = clone(MODELS["gradient"]).set_params(adjacency="add-remove", fit_intercept=False)
+        model.set_params(feature_bounds=(-1, 1), target_bounds=(-3, 3))
+        more = np.zeros((n - 100, 2))
+        found.append(model.fit(np.vstack([X, more]), np.append(y, np.zeros(n - 100))).coef_)
+    assert seen == [100, 101]
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-12)
 
 
 @each_model
