@@ -1,4 +1,4 @@
-"""DP-SkGD (002): the error over block sizes τ and ways to draw blocks, at equal privacy; our steps beside the published.
+"""DP-SkGD (002): the error over block sizes τ and ways to draw blocks, at equal privacy; our steps and the published.
 
 Least squares on synthetic designs, n = 10000, p = 20, ε = 1, δ = 1/n², replace-one; the same number of passes for all,
 so T = passes·p/τ releases; clips by the solver's default rule; M_j given; nothing is tuned. *ours*: steps 1/v_j of an

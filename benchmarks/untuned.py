@@ -45,7 +45,7 @@ from tacit.solvers import (
 EPSILONS = (0.1, 1.0, 10.0)
 SEEDS, SLOW_SEEDS, TUNING_SEEDS = 20, 5, 2
 SLOW = ("sgd", "cyclic", "diffprivlib")
-PROTOCOL = "1"
+PROTOCOL, GRID = "1", "grid 2"
 BARS = {
     "California ridge": (0.031, 5.1e-3, 2.7e-4),
     "California lasso": (0.025, 4.6e-3, 2.4e-4),
@@ -71,11 +71,11 @@ Cell = dict[str, object]
 
 
 def grid(method: str, size: int) -> list[dict[str, float]]:
-    """Settings that tuning tries; clips in units of √p."""
+    """Settings that tuning tries: the defaults, and a grid; clips in units of √p."""
     p = size**0.5
     clips, counts = (0.1, 0.3, 1.0), (5, 20, 80)
     axes: dict[str, dict[str, tuple[float, ...]]] = {
-        "metric": {"steps": (4, 15, 50), "clip": (0.3, 1.0, 3.0)},
+        "metric": {"steps": (4, 15, 50, 100), "clip": (0.3, 1.0, 3.0, 10.0)},
         "coordinate": {"passes": (1, 5, 20), "clip": tuple(c * p for c in clips)},
         "gradient": {"steps": counts, "clip": tuple(c * p for c in clips)},
         "sgd": {"passes": (5, 20), "clip": (0.3 * p, p)},
@@ -84,7 +84,7 @@ def grid(method: str, size: int) -> list[dict[str, float]]:
         "cyclic": {"epochs": (5, 20), "row_norm": (0.75, 1.5)},
     }
     names = axes[method]
-    return [dict(zip(names, values, strict=True)) for values in itertools.product(*names.values())]
+    return [{}, *(dict(zip(names, values, strict=True)) for values in itertools.product(*names.values()))]
 
 
 def solver(method: str, settings: dict[str, float]) -> LinearSolver:
@@ -173,7 +173,8 @@ def version(method: str) -> str:
     if method == "not private":
         return PROTOCOL
     tuned = method.removeprefix("tuned ")
-    return f"{PROTOCOL} {code_version(SOLVED_IN[tuned])}"
+    protocol = PROTOCOL if tuned == method else f"{PROTOCOL} {GRID}"
+    return f"{protocol} {code_version(SOLVED_IN[tuned])}"
 
 
 def measured(problem: Problem, best: float, fits: list[tuple[np.ndarray, float]]) -> Cell:
@@ -247,12 +248,12 @@ def diffprivlib(problem: Problem, best: float, keys: list[Cell]) -> Iterator[Cel
             yield {**key, **found, "cpu_seconds": cpu, "guarantee": "ε-DP, δ = 0"}
 
 
-def dataset(name: str, seeds: int, board: Board) -> None:
+def dataset(name: str, seeds: int, methods: list[str], board: Board) -> None:
     """All cells of a data set that are not there yet."""
     problem = load(name)
     w, b = optimum(problem)
     best = problem.objective(w, b)
-    keys = [key(name, epsilon, method, seeds) for epsilon in EPSILONS for method in _methods()]
+    keys = [key(name, epsilon, method, seeds) for epsilon in EPSILONS for method in methods]
     missing = [one for one in keys if board.find(one) is None]
     for one in missing:
         if one["method"] == "diffprivlib":
@@ -332,13 +333,14 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--only", default=",".join(PROBLEMS), help="data sets, separated by commas")
+    parser.add_argument("--methods", default=",".join(_methods()), help="columns, separated by commas")
     options = parser.parse_args(arguments)
     names, board = options.only.split(","), Board()
     if folder() is None:
         print("untuned: skipped, set TACIT_DATA_DIR to the folder that holds small/*.npz", file=sys.stderr)
         return 0
     for name in names:
-        dataset(name, options.seeds, board)
+        dataset(name, options.seeds, options.methods.split(","), board)
     print(
         f"\nRelative error of the training objective, median of {options.seeds} seeds ({', '.join(SLOW)}: "
         f"{min(options.seeds, SLOW_SEEDS)}); x = nμ/p.\nperturbation and cyclic: final model only; diffprivlib: ε-DP "

@@ -141,6 +141,16 @@ def test_least_squares_by_stochastic_gradients(data):
     assert -1e-6 < Objective(X, y, "squared", l2=RIDGE).gap(*of(model), ridge(X, y, RIDGE)) < 4e-3
 
 
+def test_coordinate_descent_survives_a_noisy_smoothness():
+    # Wide bounds: the mean square of a mapped feature, 4e-4, is a few times the noise of its release.
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 10))
+    y = X[:, 0] + rng.normal(0, 0.5, 200)
+    settings = {"epsilon": 1e5, "delta": 1e-3, "feature_bounds": (-50, 50), "target_bounds": (-20, 20)}
+    models = [DPRidge(**settings, solver="coordinate", random_state=seed).fit(X, y) for seed in range(20)]
+    assert min(model.score(X, y) for model in models) > 0.5
+
+
 @pytest.mark.parametrize("solver", OTHER_SOLVERS)
 def test_huber(solver, data):
     X, y, _ = data

