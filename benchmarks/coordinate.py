@@ -118,7 +118,7 @@ def problem(name: str, X: np.ndarray, y: np.ndarray, penalty: Penalty, *, margin
     loss = Logistic() if margin else Squared()
     task = Task(loss, penalty, n, -reach, reach, False, 0.0 if margin else 2 * float(np.abs(y).max()))
     records = Records(Design(X), np.zeros(n), y) if margin else Records(Design(X), y)
-    return Problem(name, task, records, more.pop("epsilon", 1.0), more.pop("batches", (64, 512, 4096)))
+    return Problem(name, task, records, more.pop("epsilon", 1.0), more.pop("batches", (1, 4, 16, 64, 512, 4096)))
 
 
 def california(balanced: bool, data: pathlib.Path) -> Problem:
@@ -189,26 +189,34 @@ def sgd_plan(n: int, epsilon: float, batch: int, passes: int) -> Plan:
     return ProximalSGD(batch, passes).prepare(task, Budget(epsilon, 1 / n**2)).plan
 
 
-@numba.njit(cache=False)
-def gradients(X, offset, norms, rows, W, C, logistic):
-    """Sums over a batch of clipped gradients, a column per setting."""
-    p, columns = W.shape
-    out, z = np.zeros((p, columns)), np.empty(columns)
-    for i in rows:
-        z[:] = -offset[i]
+@numba.njit
+def sgd_loop(rng, steps, rate, X, offset, norms, logistic, W, C, sigma, eta, l1, l2):
+    """Proximal DP-SGD for many settings at once, a column of W each; ``eta`` is the step over the batch size."""
+    (n, p), columns = X.shape, W.shape[1]
+    total, z = np.empty((p, columns)), np.empty(columns)
+    for _ in range(steps):
         for j in range(p):
-            x = X[i, j]
             for k in range(columns):
-                z[k] += x * W[j, k]
-        norm = max(norms[i], 1e-300)
-        for k in range(columns):
-            slope = -1 / (1 + np.exp(z[k])) if logistic else z[k]
-            z[k] = min(max(slope, -C[k] / norm), C[k] / norm)
+                total[j, k] = sigma[k] * rng.standard_normal()
+        i = rng.geometric(rate) - 1
+        while i < n:  # a Poisson batch: gaps between its members are geometric
+            z[:] = -offset[i]
+            for j in range(p):
+                for k in range(columns):
+                    z[k] += X[i, j] * W[j, k]
+            cap = 1 / max(norms[i], 1e-300)
+            for k in range(columns):
+                slope = -1 / (1 + np.exp(z[k])) if logistic else z[k]
+                z[k] = min(max(slope, -C[k] * cap), C[k] * cap)
+            for j in range(p):
+                for k in range(columns):
+                    total[j, k] += X[i, j] * z[k]
+            i += rng.geometric(rate)
         for j in range(p):
-            x = X[i, j]
             for k in range(columns):
-                out[j, k] += x * z[k]
-    return out
+                v = W[j, k] - eta[k] * total[j, k]
+                t = eta[k] * rate * n  # the step itself
+                W[j, k] = np.sign(v) * max(abs(v) - t * l1[j], 0.0) / (1 + t * l2[j])
 
 
 def sgd(p: Problem, passes: int, settings: list[Setting], seed: int) -> np.ndarray:
@@ -219,18 +227,13 @@ def sgd(p: Problem, passes: int, settings: list[Setting], seed: int) -> np.ndarr
     """
     n, batch, loss, penalty = p.task.records, settings[0].batch, p.task.loss, p.task.penalty
     mechanism = sgd_plan(n, p.epsilon, batch, passes).parts[0]
-    X, norms = p.rows
     C = np.minimum([s.clip for s in settings], loss.slope * p.task.row_norm)
     eta = np.array([s.step for s in settings]) / p.beta
     sigma = mechanism.adjacency.sum_factor * C / mechanism.ratio[0]
-    rng = np.random.default_rng(seed)
-    W = np.zeros((p.task.size, len(settings)))
-    l1, l2 = penalty.l1[:, None], penalty.l2[:, None]
-    for _ in range(mechanism.steps):
-        rows = rng.choice(n, rng.binomial(n, batch / n), replace=False, shuffle=False)  # a Poisson batch
-        clean = gradients(X, p.records.offset, norms, rows, W, C, loss.margin)
-        V = W - eta / batch * (clean + sigma * rng.standard_normal(W.shape))
-        W = np.sign(V) * np.maximum(np.abs(V) - eta * l1, 0) / (1 + eta * l2)
+    W, rng = np.zeros((p.task.size, len(settings))), np.random.default_rng(seed)
+    X, norms = p.rows
+    data = X, p.records.offset, norms, loss.margin
+    sgd_loop(rng, mechanism.steps, batch / n, *data, W, C, sigma, eta / batch, penalty.l1, penalty.l2)
     return np.array([p.error(w) for w in W.T])
 
 
@@ -369,7 +372,7 @@ def main() -> int:
     if place is None:
         print("set TACIT_DATA_DIR to the folder that holds small/*.npz: skipped", file=sys.stderr)
         return 0
-    protocol = "full" if "--full" in sys.argv else "refined"
+    protocol = "full" if "--full" in sys.argv else "refined 2"  # another number for another grid
     done = {str(cell["cell"]): cell for cell in recorded("coordinate") if cell["protocol"] == protocol}
     if "--again" in sys.argv:
         done = {}

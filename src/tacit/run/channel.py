@@ -107,6 +107,7 @@ class Channel:
             self._streams = _resumed(certificate, resume)
         else:  # a family of its own: two channels never share noise or batches, whatever they share otherwise
             self._streams = (streams or Streams()).child(f"{certificate.digest}/{part}")
+        self._key_is_shared = resume is not None or self._streams.seeded
         self.mechanism = mechanism
         self.certificate = certificate.marked(SEEDED) if self._streams.seeded else certificate
         self._digest = certificate.digest
@@ -152,8 +153,9 @@ class Channel:
     def sweep(self, sweep: Sweep, state: State) -> State:
         """All certified releases at once, in compiled code.
 
-        The whole sweep is debited before a record is read. Its noise is drawn in bulk and named after everything the
-        sums can depend on besides the noise: the records, the public settings and the start.
+        The whole sweep is debited before a record is read. Its noise is drawn in bulk; if anybody else can have the key
+        (a checkpoint, a seed), it is named after everything the sums can depend on besides the noise: the records, the
+        public settings and the start.
 
         Args:
             sweep: a registered sweep of as many releases as the mechanism still has.
@@ -179,7 +181,9 @@ class Channel:
         sigma = sensitivity(m, sweep) / m.ratio.to_array()[first:]
         if not np.isfinite(sigma).all():
             raise MechanismMismatch("a release with ratio 0 promises infinite noise: leave it out instead")
-        rng = self._streams.at("sweep", first, sweep.fingerprint(state))
+        # A key that only this channel ever had names noise once, and there is nothing to tell apart.
+        content = sweep.fingerprint(state) if self._key_is_shared else b""
+        rng = self._streams.at("sweep", first, content)
         noise = rng.standard_normal(int(sweep.sizes.sum()))
         noise *= sigma[0] if m.ratio.is_constant else np.repeat(sigma, sweep.sizes)
         end: State = sweep.run(state, noise)
@@ -231,6 +235,7 @@ class Channel:
 
     def checkpoint(self) -> Checkpoint:
         """Where the channel stands. Store it with mode 0600: it holds the noise key."""
+        self._key_is_shared = True
         return Checkpoint(
             self._digest,
             self._streams.secret_key(),

@@ -11,7 +11,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -28,6 +28,11 @@ __all__ = ["VIEWS", "Budget", "LinearSolver", "Prepared", "Session", "Solution",
 
 Array = NDArray[np.float64]
 VIEWS = ("all_iterates", "final_model")
+
+
+@lru_cache
+def _mu(epsilon: float, delta: float) -> float:
+    return float(gdp_mu(epsilon, delta))  # a search: worth keeping over refits
 
 
 @dataclass(frozen=True)
@@ -55,10 +60,10 @@ class Budget:
         _validate.delta(self.delta)
         _validate.one_of(VIEWS, view=self.view)
 
-    @cached_property
+    @property
     def whole_mu(self) -> float:
         """The largest μ such that μ-GDP implies (ε, δ)-DP."""
-        return float(gdp_mu(self.epsilon, self.delta))
+        return _mu(self.epsilon, self.delta)
 
     @property
     def mu(self) -> float:

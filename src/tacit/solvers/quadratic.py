@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
 
 from tacit.kernels.quadratic import minimise_quadratic
 from tacit.problem import Penalty
@@ -23,7 +24,11 @@ def minimise(A: Array, b: Array, penalty: Penalty, start: Array | None = None) -
     """Argmin ½ vᵀAv − bᵀv + ψ(v), to near machine precision."""
     v = np.zeros(len(b)) if start is None else start
     if penalty.smooth:
-        return np.asarray(np.linalg.lstsq(A + np.diag(penalty.l2), b, rcond=None)[0])
+        H = A + np.diag(penalty.l2)
+        try:
+            return np.asarray(cho_solve(cho_factor(H), b))
+        except np.linalg.LinAlgError:  # singular: the shortest minimiser
+            return np.asarray(np.linalg.lstsq(H, b, rcond=None)[0])
     return minimise_quadratic(
         np.ascontiguousarray(A), b, penalty.l1, penalty.l2, penalty.low, penalty.high, v, 1e-12, 10_000
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.kernels.squares import clipped_squares
 from tacit.problem import Design
 from tacit.run.clipped_sum import ClippedSum, Mask, register
 
@@ -44,7 +43,13 @@ class SquareSum(ClippedSum):
             squares = self._design.scaled(self._weights).squared()
             squares = squares.minimum(1.0) if self._design.sparse else np.minimum(squares, 1.0)
             return np.asarray(batch.astype(np.float64) @ squares, np.float64)
-        return np.tile(clipped_squares(self._design.matrix.T, self._weights), (len(batch), 1))
+        sums = np.empty(self.size)
+        scratch = np.empty(self.records)
+        for j, column in enumerate(self._design.matrix.T):
+            np.multiply(column, self._weights[j], out=scratch)
+            np.minimum(np.square(scratch, out=scratch), 1.0, out=scratch)
+            sums[j] = scratch.sum()
+        return np.tile(sums, (len(batch), 1))
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> tuple[SquareSum, SquareSum, Array]:
