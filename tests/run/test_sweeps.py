@@ -9,7 +9,7 @@ from tacit.accounting import certify
 from tacit.errors import BudgetExhausted, MechanismMismatch
 from tacit.mechanism import Mechanism, Poisson
 from tacit.problem import Design, Penalty, Squared
-from tacit.run import Channel, Streams
+from tacit.run import Channel, Streams, VectorSum
 from tacit.run.sums.coordinates import Blocks, CoordinateSweep
 
 STEPS = 6
@@ -34,8 +34,6 @@ def test_a_sweep_takes_every_certified_step_and_no_more():
     with pytest.raises(MechanismMismatch, match="certified are 0"):
         end(channel, sweep())
     with pytest.raises(BudgetExhausted):
-        from tacit.run import VectorSum
-
         channel.release(VectorSum(np.ones((3, 1)), 1.0), np.zeros((1, 1)))
 
 
