@@ -6,7 +6,7 @@ expected separable over-approximation; *published*: Γ = P M⁻¹, i.e. steps 1/
 "diverged": the median run ends worse than w = 0 (clipped gradients cannot grow without bound, so runs do not overflow).
 
 The last cells compare the ends of the family: τ = 1 is DP-CD, τ = p is noisy gradient descent on all coordinates (002's
-reading of DP-SGD). p-values of two-sample Kolmogorov–Smirnov tests over 400 runs, and the largest difference of the
+reading of DP-SGD). p-values of two-sample Kolmogorov–Smirnov tests over 1000 runs, and the largest difference of the
 coefficients with next to no noise. Draws docs/figures/sketches.png if asked: ``python benchmarks/sketches.py --plot``.
 """
 
@@ -112,8 +112,8 @@ def ends(p: Problem) -> list[dict[str, object]]:
         "full and noisy gradient descent": (full, gradient),
     }
     out: list[dict[str, object]] = []
-    for name, (a, b) in pairs.items():
-        one, two = run(p, a, range(400)), run(p, b, range(1000, 1400))
+    for i, (name, (a, b)) in enumerate(pairs.items()):
+        one, two = (run(p, solver, range(k * 1000, (k + 1) * 1000)) for k, solver in ((2 * i, a), (2 * i + 1, b)))
         direction = np.sqrt(p.M)
         found: dict[str, object] = {
             "cell": name,

@@ -33,7 +33,7 @@ class DPLogisticRegression(LinearClassifier):
         delta: δ; required, 1/n² is a common choice.
         feature_bounds: (low, high), public, numbers or one per feature; values outside are clipped silently.
         classes: the labels, public; if None they are read off the data, which the certificate then says.
-        adjacency: "replace-one" or "zero-out".
+        adjacency: "replace-one", "zero-out", or "add-remove" (a noisy count then comes first).
         fit_intercept: whether to fit b (never penalised).
         solver: "auto", a name of ``tacit.solvers.SOLVERS``, or a solver object.
         view: "all_iterates", or "final_model" for a guarantee about the final model only.
@@ -103,19 +103,8 @@ class DPLinearSVC(LinearClassifier):
     Args:
         alpha: α; the penalty stands beside the mean loss, on coefficients in the units of X.
         width: of the smoothed corner; public.
-        epsilon: ε.
-        delta: δ; required, 1/n² is a common choice.
-        feature_bounds: (low, high), public, numbers or one per feature; values outside are clipped silently.
-        classes: the labels, public; if None they are read off the data, which the certificate then says.
-        adjacency: "replace-one" or "zero-out".
-        fit_intercept: whether to fit b (never penalised).
-        solver: "auto", a name of ``tacit.solvers.SOLVERS``, or a solver object.
-        view: "all_iterates", or "final_model" for a guarantee about the final model only.
-        max_passes: how often the data may be read; None for the solver's rule.
-        clip: the solver's clip; None for its rule.
-        budget: a ``tacit.Ledger``; every fit reserves there before it reads a record.
-        random_state: None for private noise; an integer makes fits repeatable and marks the certificate "not private:
-            seeded".
+
+    Everything else is as in ``DPLogisticRegression``.
     """
 
     def __init__(

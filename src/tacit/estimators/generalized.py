@@ -33,7 +33,7 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
         feature_bounds: (low, high), public.
         target_bounds: (low, high), public; for regression.
         classes: the labels, public; for classification.
-        adjacency: "replace-one" or "zero-out".
+        adjacency: "replace-one", "zero-out", or "add-remove" (a noisy count then comes first).
         fit_intercept: whether to fit a constant.
         solver: "auto", a name of ``tacit.solvers.SOLVERS``, or a solver object.
         view: "all_iterates" or "final_model".

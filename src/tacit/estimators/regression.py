@@ -25,7 +25,7 @@ class DPElasticNet(LinearRegressor):
         delta: δ; required, 1/n² is a common choice.
         feature_bounds: (low, high), public, numbers or one per feature; values outside are clipped silently.
         target_bounds: (low, high), public; values outside are clipped silently.
-        adjacency: "replace-one" or "zero-out".
+        adjacency: "replace-one", "zero-out", or "add-remove" (a noisy count then comes first).
         fit_intercept: whether to fit b (never penalised).
         solver: "auto", a name of ``tacit.solvers.SOLVERS``, or a solver object.
         view: "all_iterates", or "final_model" for a guarantee about the final model only.
@@ -82,19 +82,8 @@ class DPLasso(LinearRegressor):
 
     Args:
         alpha: α; the penalty stands beside the mean loss, on coefficients in the units of X.
-        epsilon: ε.
-        delta: δ; required, 1/n² is a common choice.
-        feature_bounds: (low, high), public, numbers or one per feature; values outside are clipped silently.
-        target_bounds: (low, high), public; values outside are clipped silently.
-        adjacency: "replace-one" or "zero-out".
-        fit_intercept: whether to fit b (never penalised).
-        solver: "auto", a name of ``tacit.solvers.SOLVERS``, or a solver object.
-        view: "all_iterates", or "final_model" for a guarantee about the final model only.
-        max_passes: how often the data may be read; None for the solver's rule.
-        clip: the solver's clip; None for its rule.
-        budget: a ``tacit.Ledger``; every fit reserves there before it reads a record.
-        random_state: None for private noise; an integer makes fits repeatable and marks the certificate "not private:
-            seeded".
+
+    Everything else is as in ``DPElasticNet``.
     """
 
     def __init__(
@@ -130,19 +119,8 @@ class DPRidge(LinearRegressor):
 
     Args:
         alpha: α; the penalty stands beside the mean loss, on coefficients in the units of X.
-        epsilon: ε.
-        delta: δ; required, 1/n² is a common choice.
-        feature_bounds: (low, high), public, numbers or one per feature; values outside are clipped silently.
-        target_bounds: (low, high), public; values outside are clipped silently.
-        adjacency: "replace-one" or "zero-out".
-        fit_intercept: whether to fit b (never penalised).
-        solver: "auto", a name of ``tacit.solvers.SOLVERS``, or a solver object.
-        view: "all_iterates", or "final_model" for a guarantee about the final model only.
-        max_passes: how often the data may be read; None for the solver's rule.
-        clip: the solver's clip; None for its rule.
-        budget: a ``tacit.Ledger``; every fit reserves there before it reads a record.
-        random_state: None for private noise; an integer makes fits repeatable and marks the certificate "not private:
-            seeded".
+
+    Everything else is as in ``DPElasticNet``.
     """
 
     def __init__(
@@ -176,20 +154,7 @@ class DPLinearRegression(LinearRegressor):
 
         minimise  1/(2n)·‖y − Xw − b‖²
 
-    Args:
-        epsilon: ε.
-        delta: δ; required, 1/n² is a common choice.
-        feature_bounds: (low, high), public, numbers or one per feature; values outside are clipped silently.
-        target_bounds: (low, high), public; values outside are clipped silently.
-        adjacency: "replace-one" or "zero-out".
-        fit_intercept: whether to fit b (never penalised).
-        solver: "auto", a name of ``tacit.solvers.SOLVERS``, or a solver object.
-        view: "all_iterates", or "final_model" for a guarantee about the final model only.
-        max_passes: how often the data may be read; None for the solver's rule.
-        clip: the solver's clip; None for its rule.
-        budget: a ``tacit.Ledger``; every fit reserves there before it reads a record.
-        random_state: None for private noise; an integer makes fits repeatable and marks the certificate "not private:
-            seeded".
+    Every parameter is as in ``DPElasticNet``.
     """
 
     def __init__(
@@ -225,19 +190,8 @@ class DPHuberRegressor(LinearRegressor):
     Args:
         alpha: α; the penalty stands beside the mean loss, on coefficients in the units of X.
         knee: where the loss turns linear, in the units of y; public.
-        epsilon: ε.
-        delta: δ; required, 1/n² is a common choice.
-        feature_bounds: (low, high), public, numbers or one per feature; values outside are clipped silently.
-        target_bounds: (low, high), public; values outside are clipped silently.
-        adjacency: "replace-one" or "zero-out".
-        fit_intercept: whether to fit b (never penalised).
-        solver: "auto", a name of ``tacit.solvers.SOLVERS``, or a solver object.
-        view: "all_iterates", or "final_model" for a guarantee about the final model only.
-        max_passes: how often the data may be read; None for the solver's rule.
-        clip: the solver's clip; None for its rule.
-        budget: a ``tacit.Ledger``; every fit reserves there before it reads a record.
-        random_state: None for private noise; an integer makes fits repeatable and marks the certificate "not private:
-            seeded".
+
+    Everything else is as in ``DPElasticNet``.
     """
 
     def __init__(
