@@ -80,9 +80,12 @@ def test_reductions_have_one_law(name, small):
 
 
 def test_and_the_comparison_can_tell_laws_apart(small):
-    """Twice the blocks, or another way to draw them."""
-    assert same_law(small, CoordinateDescent("nice", 2, passes=3), CoordinateDescent("full", passes=3)) < 1e-4
-    assert same_law(small, CoordinateDescent("importance", passes=3), CoordinateDescent(passes=3)) < 1e-4
+    """A step that is half as long again, or other probabilities."""
+    M = curvature(*small)
+    nice, full = CoordinateDescent("nice", 4, passes=3), CoordinateDescent("full", passes=3, step=1.5)
+    assert same_law(small, nice, full) < 1e-4
+    uniform, importance = (CoordinateDescent(s, passes=3, smoothness=M) for s in ("uniform", "importance"))
+    assert same_law(small, uniform, importance) < 1e-4
 
 
 @pytest.mark.parametrize("sampling", ["nice", "partition", "independent"])
@@ -335,7 +338,7 @@ def test_and_floored_where_it_cannot_be_resolved():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (2000, 4)) * 1e-4  # far inside its bounds
     task, records = problem(X, rng.normal(size=2000), reach=1.0)
-    floor = 2 / (PRIVATE.mu * math.sqrt(0.1)) / 2000  # √p over μ and n
+    floor = 3 * 2 / (PRIVATE.mu * math.sqrt(0.1)) / 2000  # three deviations: √p over μ and n
     found = np.array([released(task, records, PRIVATE, seed) for seed in range(30)])
     assert found.min() == pytest.approx(floor)
     assert (found >= floor * (1 - 1e-12)).all()
