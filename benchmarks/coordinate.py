@@ -11,6 +11,8 @@ for, nor is standardising; the M_j of DP-CD and the global smoothness β of DP-S
     TACIT_DATA_DIR=... python benchmarks/coordinate.py            # coarse grid, refined, then 5 fresh runs
     TACIT_DATA_DIR=... python benchmarks/coordinate.py --full     # the paper's grid; best mean of 5 runs, as there
 
+``--plot`` draws docs/figures/coordinate.png. DP-SGD is also tuned over batch sizes, from 16 to 4096.
+
 Cells are recorded in ``results/coordinate.jsonl`` as they finish, and skipped if they are there (not with ``--again``).
 The exit status is 1 if DP-CD is less than 5 times better than DP-SGD on an imbalanced problem, each at its best number
 of passes.
@@ -30,7 +32,7 @@ from dataclasses import dataclass
 import numba
 import numpy as np
 from data import folder
-from run import record, recorded, table
+from run import HERE, record, recorded, table
 from scipy import optimize
 from sklearn.linear_model import Lasso
 
@@ -118,7 +120,7 @@ def problem(name: str, X: np.ndarray, y: np.ndarray, penalty: Penalty, *, margin
     loss = Logistic() if margin else Squared()
     task = Task(loss, penalty, n, -reach, reach, False, 0.0 if margin else 2 * float(np.abs(y).max()))
     records = Records(Design(X), np.zeros(n), y) if margin else Records(Design(X), y)
-    return Problem(name, task, records, more.pop("epsilon", 1.0), more.pop("batches", (1, 4, 16, 64, 512, 4096)))
+    return Problem(name, task, records, more.pop("epsilon", 1.0), more.pop("batches", (16, 64, 512, 4096)))
 
 
 def california(balanced: bool, data: pathlib.Path) -> Problem:
@@ -290,7 +292,7 @@ def tuned(p: Problem, method: str, passes: int, full: bool) -> dict[str, float]:
         chosen, last = settings[best], errors[best]
     else:
         coarse = grid(p, method, 10, 7)
-        kept = best_of(coarse, evaluate(p, method, passes, coarse, range(2)))
+        kept = best_of(coarse, evaluate(p, method, passes, coarse, range(5)))
         fine = [s for setting in kept.values() for s in around(setting)]
         chosen = fine[int(np.nanargmin(evaluate(p, method, passes, fine, range(100, 105)).mean(axis=1)))]
         last = evaluate(p, method, passes, [chosen], range(200, 205))[0]
@@ -314,6 +316,7 @@ def agreement(p: Problem) -> dict[str, object]:
 # -- cells -----------------------------------------------------------------------------------------------------------
 
 METHODS = {"given": "DP-CD", "private": "DP-CD, private M", "sgd": "DP-SGD"}
+PROTOCOL = "refined 3"  # another number for another grid
 
 
 def makers(data: pathlib.Path) -> dict[str, Callable[[], Problem]]:
@@ -326,20 +329,27 @@ def makers(data: pathlib.Path) -> dict[str, Callable[[], Problem]]:
     }
 
 
-def work(name: str, p: Problem, protocol: str, done: dict[str, Cell]) -> None:
+def work(name: str, make: Callable[[], Problem], full: bool, done: dict[str, Cell]) -> None:
     """The cells of one problem that are not there yet."""
     methods = ["given", "private", "sgd"] if "(imbalanced)" in name else ["given", "sgd"]
-    for passes, method in itertools.product(PASSES, methods):
-        cell = f"{name}, {passes} passes, {METHODS[method]}"
-        if cell in done:
-            continue
+    cells = {f"{name}, {k} passes, {METHODS[m]}": (k, m) for k, m in itertools.product(PASSES, methods)}
+    missing = {cell: key for cell, key in cells.items() if cell not in done}
+    p = make() if missing else None
+    for cell, (passes, method) in missing.items():
         start = time.perf_counter()
-        found: Cell = {"cell": cell, "protocol": protocol, **tuned(p, method, passes, protocol == "full")}
+        protocol = "full" if full else PROTOCOL
+        found: Cell = {"cell": cell, "protocol": protocol, **tuned(p, method, passes, full)}
         if method != "private":
             found["published"] = PUBLISHED[name][int(method == "sgd")][PASSES.index(passes)]
         found |= {"at_zero": p.error(np.zeros(p.task.size)), "seconds": round(time.perf_counter() - start, 1)}
         done[cell] = found
         show(found)
+
+
+def finished(protocol: str) -> dict[str, Cell]:
+    """Cells of former runs, the last of each."""
+    cells = recorded("coordinate")
+    return {str(cell["cell"]): cell for cell in cells if cell["cell"] == "agreement" or cell["protocol"] == protocol}
 
 
 def show(cell: Cell) -> None:
@@ -367,26 +377,47 @@ def summary(name: str, done: dict[str, Cell]) -> tuple[list[Cell], float]:
     return rows, best.get("DP-SGD", np.nan) / best.get("DP-CD", np.nan)
 
 
+def draw(rows: list[Cell]) -> None:
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, len(PUBLISHED), figsize=(14, 3.2), layout="constrained")
+    looks = {"DP-CD": "C0o-", "DP-CD, private M": "C2+-", "DP-SGD": "C1^-"}
+    looks |= {"DP-CD, published": "C0o:", "DP-SGD, published": "C1^:"}
+    for ax, name in zip(axes, PUBLISHED, strict=True):
+        for row in (row for row in rows if row["problem"] == name):
+            values = [row[str(k)] for k in PASSES]
+            ax.loglog(
+                PASSES, values, looks[row["method"]], label=row["method"], alpha=0.6 if "pub" in row["method"] else 1
+            )
+        ax.set(title=name, xlabel="passes")
+        ax.title.set_fontsize(9)
+        ax.set_xticks(PASSES, [str(k) for k in PASSES])
+        ax.minorticks_off()
+    axes[0].set_ylabel("relative error")
+    axes[0].legend(fontsize=7)
+    figure.savefig(HERE.parent / "docs" / "figures" / "coordinate.png", dpi=150)
+
+
 def main() -> int:
     place = folder()
     if place is None:
         print("set TACIT_DATA_DIR to the folder that holds small/*.npz: skipped", file=sys.stderr)
         return 0
-    protocol = "full" if "--full" in sys.argv else "refined 2"  # another number for another grid
-    done = {str(cell["cell"]): cell for cell in recorded("coordinate") if cell["protocol"] == protocol}
-    if "--again" in sys.argv:
-        done = {}
+    full = "--full" in sys.argv
+    done = {} if "--again" in sys.argv else finished("full" if full else PROTOCOL)
     rows, missed = [], False
     if "agreement" not in done:
-        show({"cell": "agreement", "protocol": protocol, **agreement(electricity(True, place / "small"))})
+        show({"cell": "agreement", **agreement(electricity(True, place / "small"))})
     for name, make in makers(place / "small").items():
-        work(name, make(), protocol, done)
+        work(name, make, full, done)
         more, ratio = summary(name, done)
         rows += more
         published = min(PUBLISHED[name][1]) / min(PUBLISHED[name][0])
         print(f"{name}: best DP-SGD / best DP-CD = {ratio:.3g} (published {published:.3g})")
         missed |= "(imbalanced)" in name and not ratio >= TARGET
     table("Table 2 of 004", rows)
+    if "--plot" in sys.argv:
+        draw(rows)
     return int(missed)
 
 

@@ -480,7 +480,7 @@ BAD_OPTIONS = {
     "epsilon nan": (["--epsilon", "nan"], "epsilon"),
     "epsilon text": (["--epsilon", "one"], "--epsilon"),
     "delta large": (["--delta", "1.5"], "delta must lie"),
-    "add-remove": (["--adjacency", "add-remove"], "replace-one"),
+    "add-remove with sgd": (["--adjacency", "add-remove", "--solver", "sgd"], "replace-one"),
     "unknown view": (["--view", "nothing"], "view must be one of"),
     "unknown solver": (["--solver", "magic"], "solver must be one of"),
     "l1 for svc": (["--model", "svc", "--l1-ratio", "0.5"], "has no --l1-ratio"),

@@ -194,3 +194,16 @@ def test_bad_values_are_refused(function, bad):
 def test_values_out_of_range_are_refused(call):
     with pytest.raises(InvalidInput):
         call()
+
+
+def test_one_number_and_many_agree_where_the_curve_is_flat():
+    """δ(ε) hardly moves at tiny ε: a single number is solved many points at a time, and rounds as carefully."""
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        mu, delta = 10 ** rng.uniform(-3, 1), 10 ** rng.uniform(-9, -0.3)
+        pair = gdp_epsilon(np.array([mu, mu]), delta)
+        one = gdp_epsilon(mu, delta)
+        assert gdp_delta(mu, one) <= delta
+        assert one == pytest.approx(pair[0], rel=1e-9, abs=1e-12)
+    mu = gdp_mu(6.25e-7, 0.15625)
+    assert gdp_epsilon(mu, 0.15625) == pytest.approx(6.25e-7, rel=1e-6)

@@ -68,8 +68,8 @@ def same(a, b) -> bool:
     if isinstance(a, np.ndarray):
         return (
             a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
-            if a.dtype != object
-            else (b.dtype == object and a.tolist() == b.tolist())
+            if a.dtype.kind not in "OU"
+            else (a.dtype.kind == b.dtype.kind and a.tolist() == b.tolist())  # the width of strings may shrink
         )
     if isinstance(a, tuple | list):
         return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
@@ -350,7 +350,7 @@ VALUES = st.recursive(
 
 
 @settings(deadline=None, derandomize=True, max_examples=200)
-@given(VALUES, st.lists(st.floats(allow_nan=False)), st.sampled_from(["float64", "int16", "bool", "str"]))
+@given(VALUES, st.lists(st.floats(allow_nan=False), min_size=1), st.sampled_from(["float64", "int16", "bool", "str"]))
 def test_plain_data_is_exact(value, numbers: list[float], dtype: str) -> None:
     assert same(from_plain(json.loads(json.dumps(to_plain(value, "x"), allow_nan=False))), value)
     array = np.array(numbers) if dtype == "float64" else (np.array(numbers) > 0).astype(dtype)

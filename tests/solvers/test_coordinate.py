@@ -60,10 +60,11 @@ def small():
 
 
 def same_law(small, a, b):
+    """The least p-value over coordinates of a comparison of distributions, and one of spreads."""
     task, records = small
-    one, two = (many(s, task, records, PRIVATE, seeds) for s, seeds in ((a, range(200)), (b, range(1000, 1200))))
-    scale = np.sqrt(curvature(task, records))
-    return min(stats.ks_2samp(one[:, j] * scale[j], two[:, j] * scale[j])[1] for j in range(task.size))
+    one, two = (many(s, task, records, PRIVATE, seeds).T for s, seeds in ((a, range(200)), (b, range(1000, 1200))))
+    tests = (stats.ks_2samp, stats.levene)
+    return min(test(x, y)[1] for x, y in zip(one, two, strict=True) for test in tests)
 
 
 PAIRS = {

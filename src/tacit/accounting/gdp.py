@@ -158,8 +158,9 @@ def _solve_one(low: float, high: float, feasible: object) -> Array:
         ok = np.flatnonzero(feasible(points))  # type: ignore[operator]
         first = int(ok[0]) if ok.size else points.size
         low, high = (low if first == 0 else float(points[first - 1])), (float(points[first]) if ok.size else high)
-    for ulps in (0, 1, 4, 16, 64, 256):  # one point alone may round differently from the same point among others
-        found = np.array([high + ulps * np.spacing(high)])
+    # One point alone may round differently from the same point among others, by many spacings where the curve is flat.
+    for ulps in (0, *(4**k for k in range(26))):
+        found = np.array([high + min(ulps * float(np.spacing(high)), 1.7e308 - high)])
         if feasible(found).all():  # type: ignore[operator]
             break
     return found

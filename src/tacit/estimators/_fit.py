@@ -63,11 +63,10 @@ def budget_of(epsilon: object, delta: object, adjacency: object, view: object, n
     Raises:
         InvalidInput: if δ is missing or an argument is out of range.
     """
-    if delta is None:
-        raise InvalidInput(
-            f"delta is missing: choose it before the data is read; 1/n² = {1 / max(n, 2) ** 2:.2g} is a common choice"
-        )
     relation = Adjacency.parse(adjacency)
+    if delta is None:
+        usual = "1/n²" if relation is Adjacency.ADD_REMOVE else f"1/n² = {1 / max(n, 2) ** 2:.2g}"
+        raise InvalidInput(f"delta is missing: choose it before the data is read; {usual} is a common choice")
     shown = _validate.one_of(VIEWS, view=view)
     spend = _validate.positive(epsilon=epsilon)
     if spend > MOST_EPSILON:

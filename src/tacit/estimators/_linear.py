@@ -20,7 +20,7 @@ from tacit.estimators._parameters import sized
 from tacit.estimators._schema import checked, labels_of, numbers_of
 from tacit.ledger import Ledger
 from tacit.mechanism import Adjacency
-from tacit.problem import FeatureUnits, Loss, Penalty, TargetUnits, Task
+from tacit.problem import LOSSES, FeatureUnits, Loss, Penalty, TargetUnits, Task
 from tacit.solvers import Budget, LinearSolver, named
 
 __all__ = ["LinearClassifier", "LinearModel", "LinearRegressor"]
@@ -121,6 +121,10 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         return named(solver, self.max_passes, self.clip)
 
     def _ran(self, fit: Fit, X: Any, targets: list[Array], marks: tuple[str, ...] = ()) -> list[Coefficients]:
+        loss = self._loss()
+        if type(loss) not in LOSSES.values():
+            mark = f"declared: the derivative of the {loss.name} loss treats each record by itself"
+            marks = (*marks, mark)
         out = fit.run(
             X,
             targets,

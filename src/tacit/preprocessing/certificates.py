@@ -30,6 +30,8 @@ def _explicit_categories(step: Any) -> str | None:
         return "its categories come from the data; list them (categories=[[...], ...]), or use PublicOneHotEncoder"
     if step.handle_unknown != "ignore":
         return "it raises or warns if a record holds another value; set handle_unknown='ignore'"
+    if step.drop is not None:
+        return "with drop it warns if a record holds another value; use PublicOneHotEncoder(drop='first')"
     return None
 
 
@@ -148,6 +150,13 @@ def _check_columns(step: Any, name: str) -> None:
     """Columns chosen by a function of the data are learned, too; a selector by name or type is not."""
     if not hasattr(step, "transformers_"):
         raise InvalidInput(f"step {name!r} (ColumnTransformer) is not fitted: fit it first")
+    sparse = step.sparse_output_ or any(getattr(part, "sparse_output", False) for _, part, _ in step.transformers_)
+    if sparse and 0 < step.sparse_threshold < 1:
+        raise NotCovered(
+            f"step {name!r} returns a sparse or a dense table by how many entries are zero, which one record can tip: set "
+            "sparse_threshold=0",
+            axis=name,
+        )
     for inner, _, chosen in step.transformers:
         if callable(chosen) and type(chosen) is not make_column_selector:
             raise NotCovered(

@@ -15,6 +15,8 @@ from scipy import sparse
 __all__ = ["Design"]
 
 Array = NDArray[np.float64]
+TINY = 1e-250
+"""Sums of squares below this (or above its inverse) are worked out again, scaled."""
 
 
 class Design:
@@ -28,7 +30,9 @@ class Design:
 
     def __init__(self, matrix: Any) -> None:
         if sparse.issparse(matrix):
-            self.matrix = sparse.csc_array(matrix)
+            self.matrix = sparse.csc_array(
+                matrix, copy=not matrix.has_canonical_format if matrix.format == "csc" else False
+            )
             self.matrix.sum_duplicates()  # a duplicate entry would be clipped twice
         else:
             self.matrix = np.asfortranarray(matrix)
@@ -63,15 +67,25 @@ class Design:
         X = self.matrix
         return X.data.astype(np.float64, copy=False), X.indices.astype(np.int32), X.indptr.astype(np.int64)
 
-    def row_norms(self, weights: Array | None = None) -> Array:
-        """‖x_i·weights‖ of every record."""
-        squares = np.ones(self.shape[1]) if weights is None else np.square(weights)
+    def row_norms(self) -> Array:
+        """‖x_i‖ of every record, also where squares would underflow."""
+        X = self.matrix
         if self.sparse:
-            return np.sqrt(np.asarray(self.matrix.power(2) @ squares, np.float64))
-        out = np.zeros(self.shape[0])
-        for j in range(self.shape[1]):  # column by column: no copy of the matrix
-            out += squares[j] * np.square(self.matrix[:, j], dtype=np.float64)
-        return np.sqrt(out)
+            largest = np.asarray(abs(X).max(axis=1).toarray(), np.float64).ravel()
+            data = X.data.astype(np.float64) / np.where(largest > 0, largest, 1.0)[X.indices]
+            return largest * np.sqrt(np.bincount(X.indices, data * data, minlength=self.shape[0]))
+        squares = np.zeros(self.shape[0])
+        with np.errstate(over="ignore", under="ignore"):
+            for j in range(self.shape[1]):  # column by column: no copy of the matrix
+                squares += np.square(X[:, j], dtype=np.float64)
+            out = np.sqrt(squares)
+            odd = np.flatnonzero((squares < TINY) | (squares > 1 / TINY))
+            if odd.size:  # rows of zeros, and those whose squares leave the range of floats
+                rows = np.abs(X[odd].astype(np.float64))
+                largest = rows.max(axis=1)
+                scaled = rows / np.where(largest > 0, largest, 1.0)[:, None]
+                out[odd] = largest * np.sqrt(np.square(scaled).sum(axis=1))
+        return np.asarray(out)
 
     def scaled(self, weights: Array) -> Design:
         """X·diag(weights), a new design."""

@@ -1,8 +1,9 @@
 """Losses of a linear model: φ(z), with z = xᵀw − y for regression and z = y·xᵀw for classification (y = ±1).
 
 Labels are folded into the records, so that every loss is a function of one number. To add one, subclass ``Loss`` and
-state its value, derivative and two bounds; nothing else is needed, and nothing else is trusted: contributions are
-clipped whatever the derivative returns. The bounds only choose step sizes and natural clips.
+state its value, derivative and two bounds. The derivative must act elementwise: that one record's slope depends on that
+record alone is your word, and certificates say so. Nothing else is trusted: contributions are clipped whatever the
+derivative returns, and the bounds only choose step sizes and natural clips.
 
     class LogCosh(Loss):
         name, margin, curvature, slope = "log-cosh", False, 1.0, 1.0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import threading
 from dataclasses import dataclass
 from typing import NoReturn, TypeVar
 
@@ -35,7 +37,7 @@ class Checkpoint:
         step: the next step.
         release: the next release within it.
         past: earlier rows of correlated noise, newest last.
-        stream: bound and size that correlated noise was drawn for.
+        stream: sensitivity and size that correlated noise was drawn for.
     """
 
     digest: str
@@ -107,6 +109,7 @@ class Channel:
             self._streams = _resumed(certificate, resume)
         else:  # a family of its own: two channels never share noise or batches, whatever they share otherwise
             self._streams = (streams or Streams()).child(f"{certificate.digest}/{part}")
+        self._lock, self._owner = threading.Lock(), os.getpid()
         self._key_is_shared = resume is not None or self._streams.seeded
         self.mechanism = mechanism
         self.certificate = certificate.marked(SEEDED) if self._streams.seeded else certificate
@@ -137,7 +140,12 @@ class Channel:
         Raises:
             BudgetExhausted: if every certified release has been made.
         """
+        with self._lock:
+            return self._released(total, state)
+
+    def _released(self, total: ClippedSum, state: Array) -> Array:
         m = self.mechanism
+        self._check_owner()
         if self._batch is None:
             raise BudgetExhausted(f"all {m.steps} certified steps are taken: certify a longer plan to go on")
         self._check(total, state)
@@ -167,7 +175,12 @@ class Channel:
         Raises:
             MechanismMismatch: if the sweep is not registered, or not as long as certified.
         """
+        with self._lock:
+            return self._swept(sweep, state)
+
+    def _swept(self, sweep: Sweep, state: State) -> State:
         m = self.mechanism
+        self._check_owner()
         if type(sweep) not in SWEEPS.values():
             raise MechanismMismatch(f"{type(sweep).__name__} is not a registered sweep: decorate it")
         if not (isinstance(m.sampling, FullBatch) and isinstance(m.noise, Independent)) or m.releases != 1:
@@ -189,6 +202,12 @@ class Channel:
         end: State = sweep.run(state, noise)
         return end
 
+    def _check_owner(self) -> None:
+        if os.getpid() != self._owner:
+            raise MechanismMismatch(
+                "this channel belongs to the process that opened it: a forked copy would spend the budget again"
+            )
+
     def _check(self, total: ClippedSum, state: Array) -> None:
         if type(total) not in REGISTRY.values():
             raise MechanismMismatch(f"{type(total).__name__} is not a registered sum: decorate it with @register(name)")
@@ -200,9 +219,12 @@ class Channel:
             raise MechanismMismatch(f"the sum holds {total.records} records, the channel draws from {self._records}")
         if isinstance(self.mechanism.noise, Factorised):
             # Row t of C⁻¹Z mixes the scales of earlier rows, so one strategy hides sums of one bound and one size.
-            self._stream = self._stream or (total.bound, total.size)
-            if self._stream != (total.bound, total.size):
-                raise MechanismMismatch("correlated noise hides sums of one bound and size: use one mechanism for each")
+            stream = (sensitivity(self.mechanism, total), total.size)
+            self._stream = self._stream or stream
+            if self._stream != stream:
+                raise MechanismMismatch(
+                    "correlated noise hides sums of one sensitivity and size: use one mechanism for each"
+                )
 
     def _noise(self, sigma: float, index: int, clean: Array) -> Array:
         """Noise named after what it hides: the same value is hidden by the same noise, another value by other noise.

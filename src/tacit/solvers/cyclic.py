@@ -76,7 +76,7 @@ class NoisyCyclicDescent(LinearSolver):
             raise InvalidInput(
                 "solver='cyclic' shows its final model only: set view='final_model', or use another solver"
             )
-        if not isinstance(task.loss, CONVEX):
+        if type(task.loss) not in CONVEX:
             raise NotCovered(
                 f"loss: a final-model guarantee needs a convex loss, and nobody has vouched for {task.loss.name}; use "
                 "view='all_iterates'",

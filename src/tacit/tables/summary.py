@@ -8,9 +8,15 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from tacit.mechanism import Adjacency
 from tacit.tables.fitting import TableModel
 
 __all__ = ["print_fit", "to_dict"]
+
+
+def _secret(fitted: TableModel) -> bool:
+    """Whether the relation hides how many records there are."""
+    return fitted.model.certificate_.adjacency is Adjacency.ADD_REMOVE
 
 
 def to_dict(fitted: TableModel, records: int) -> dict[str, Any]:
@@ -28,7 +34,7 @@ def to_dict(fitted: TableModel, records: int) -> dict[str, Any]:
     return {
         "model": type(model).__name__,
         "target": fitted.target,
-        "records": records,
+        "records": None if _secret(fitted) else records,
         "columns": len(fitted.schema.features),
         "features": model.n_features_in_,
         "solver": model.solver_,
@@ -52,9 +58,8 @@ def print_fit(fitted: TableModel, records: int, path: Path, console: Console) ->
     model = fitted.model
     columns, features = len(fitted.schema.features), model.n_features_in_
     wide = f"{features} features" if features == columns else f"{features} features from {columns} columns"
-    console.print(
-        Text(f"{type(model).__name__} for {fitted.target!r}: {records} records, {wide}, solver {model.solver_}")
-    )
+    shown = "a secret number of records" if _secret(fitted) else f"{records} records"
+    console.print(Text(f"{type(model).__name__} for {fitted.target!r}: {shown}, {wide}, solver {model.solver_}"))
     console.print()
     console.print(Text(model.certificate_.describe(model.delta)))
     for note in model.notes_:

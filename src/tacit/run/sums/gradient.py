@@ -14,6 +14,8 @@ __all__ = ["LinearGradient"]
 
 Array = NDArray[np.float64]
 
+FARTHEST = 1e9
+"""Coefficients beyond this are taken as this: a public box."""
 CONVEX = (Squared, Huber, Logistic, SmoothedHinge)
 """Losses whose convexity we vouch for."""
 
@@ -46,16 +48,18 @@ class LinearGradient(ClippedSum):
         if np.isfinite(row_norm):
             R = _validate.positive(row_norm=row_norm)
             self._shrink = R / np.maximum(norms, R)
-            self.smoothness = loss.curvature * R * R if isinstance(loss, CONVEX) else None
+            self.smoothness = loss.curvature * R * R if type(loss) in CONVEX else None
         self._norms = norms * self._shrink
         self.bound = _validate.positive(bound=bound)
 
     def _slopes(self, state: Array) -> Array:
         """Clipped slopes, (records, replicas): what multiplies x_i. A slope that is not finite counts as nothing."""
+        # A run that diverges must not turn rounding, which may depend on how many records there are, into a signal.
+        state = np.clip(np.nan_to_num(state, nan=0.0), -FARTHEST, FARTHEST)
         with np.errstate(all="ignore"):
             z = self._design.dot(state.T) * self._shrink[:, None] - self._offset[:, None]
             slope = self._loss.derivative(z)
-            cap = (self.bound / np.maximum(self._norms, 1e-300))[:, None]
+            cap = (self.bound / self._norms)[:, None]
             slope = np.clip(slope, -cap, cap) * self._shrink[:, None]
         return np.where(np.isfinite(slope), slope, 0.0)
 

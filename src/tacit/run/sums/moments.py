@@ -72,10 +72,11 @@ class MomentSum(ClippedSum):
         if not sparse.issparse(self._values):
             v = self._centred(self._values)
             return np.hstack([weights @ v, weights @ np.square(v)])
-        first, second = np.asarray(weights @ self._values), np.asarray(weights @ self._values.power(2))
-        count, c = weights.sum(axis=1, keepdims=True), self.centre
         scale = np.where(self.half > 0, self.half, np.inf)
-        return np.hstack([(first - count * c) / scale, (second - 2 * c * first + count * c * c) / scale**2])
+        scaled = self._values @ sparse.diags_array(1 / scale)
+        first, second = np.asarray(weights @ scaled), np.asarray(weights @ scaled.power(2))
+        count, c = weights.sum(axis=1, keepdims=True), self.centre / scale
+        return np.hstack([first - count * c, second - 2 * c * first + count * c * c])
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> tuple[MomentSum, MomentSum, Array]:
