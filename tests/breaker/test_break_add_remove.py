@@ -18,8 +18,8 @@ def _fit(tmp_path, n, *more):
     schema.write_text(json.dumps({"features": {"x": {"bounds": [0, 1]}}, "target": {"bounds": [0, 1]}}))
     found = CliRunner().invoke(
         app,
-        ["fit", str(data), "--target", "y", "--model", "ridge", "--schema", str(schema), "-o", str(tmp_path / "m.json")]
-        + ["--epsilon", "1", "--delta", "1e-6", "--adjacency", "add-remove", *more],
+        f"fit {data} --target y --model ridge --schema {schema} -o {tmp_path / 'm.json'} --epsilon 1 --delta 1e-6 "
+        f"--adjacency add-remove {' '.join(more)}",
     )
     return found
 

@@ -18,7 +18,7 @@ def _search(X):
 
 
 def test_a_failure_after_the_reservation_is_a_bad_score():
-    """1.5e308/M overflows if the *released* smoothness M is small: InvalidInput of any candidate, best or not, is shown.
+    """1.5e308/M overflows if the *released* smoothness M is small: InvalidInput of any candidate, best or not.
 
     With features of 1 instead of 0.1 the same search returns a model.
 

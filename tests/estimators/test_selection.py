@@ -336,18 +336,17 @@ def test_how_often_nothing_is_returned():
     assert rare.count(None) > 80
 
 
-def test_a_candidate_that_fails_is_the_worst_and_public_faults_are_told():
+def test_a_candidate_that_fails_is_the_worst_whatever_the_reason():
     def fails():
         raise np.linalg.LinAlgError("singular")
 
     def refuses():
-        raise InvalidInput("feature_bounds is missing")
+        raise InvalidInput("steps must be finite")  # of steps that follow from what was released
 
     assert best_of([fails, lambda: (-5.0, "a"), lambda: (math.nan, "b")]) == (-5.0, "a")
     assert best_of([fails, fails]) is None
     assert best_of([lambda: (1.0, "first"), lambda: (1.0, "second")]) == (1.0, "first")
-    with pytest.raises(InvalidInput):
-        best_of([lambda: (0.0, "a"), refuses])
+    assert best_of([lambda: (0.0, "a"), refuses]) == (0.0, "a")
 
 
 def test_candidates_are_drawn_with_replacement_and_independently():

@@ -155,7 +155,7 @@ def test_correlated_noise_hides_sums_of_one_bound_and_size():
     resumed = Channel(certify(m), 1, resume=channel.checkpoint())
     for which in (channel, resumed):
         for other in (VectorSum(np.zeros((1, 2)), 1.0), VectorSum(np.zeros((1, 5)), 100.0)):
-            with pytest.raises(MechanismMismatch, match="one bound and size"):
+            with pytest.raises(MechanismMismatch, match="one sensitivity and size"):
                 which.release(other, np.zeros((1, 2)))
 
 

@@ -90,6 +90,8 @@ def _attempt(candidate: Callable[[], Outcome]) -> Outcome:
         warnings.simplefilter("ignore")
         try:
             score, value = candidate()
+        except MechanismMismatch:  # something else ran than what was checked: a bug, not an outcome
+            raise
         except Exception:  # what is public was checked before; whatever fails now may be due to what was released
             return -math.inf, None
     return (score, value) if math.isfinite(score) else (-math.inf, None)

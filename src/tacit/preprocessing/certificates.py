@@ -153,8 +153,8 @@ def _check_columns(step: Any, name: str) -> None:
     sparse = step.sparse_output_ or any(getattr(part, "sparse_output", False) for _, part, _ in step.transformers_)
     if sparse and 0 < step.sparse_threshold < 1:
         raise NotCovered(
-            f"step {name!r} returns a sparse or a dense table by how many entries are zero, which one record can tip: set "
-            "sparse_threshold=0",
+            f"step {name!r} returns a sparse or a dense table by how many entries are zero, which one record can tip: "
+            "set sparse_threshold=0",
             axis=name,
         )
     for inner, _, chosen in step.transformers:

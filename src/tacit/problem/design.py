@@ -30,9 +30,8 @@ class Design:
 
     def __init__(self, matrix: Any) -> None:
         if sparse.issparse(matrix):
-            self.matrix = sparse.csc_array(
-                matrix, copy=not matrix.has_canonical_format if matrix.format == "csc" else False
-            )
+            stored_in_parts = matrix.format == "csc" and not matrix.has_canonical_format
+            self.matrix = sparse.csc_array(matrix, copy=stored_in_parts)  # the caller's arrays stay as they are
             self.matrix.sum_duplicates()  # a duplicate entry would be clipped twice
         else:
             self.matrix = np.asfortranarray(matrix)
