@@ -49,7 +49,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from tacit.accounting import Certificate, certify, gdp_delta, gdp_epsilon, gdp_mu
 from tacit.accounting.selection import refined_delta, theorem_51_delta
-from tacit.errors import InvalidInput, NotCovered
+from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
 from tacit.mechanism import Adjacency, Evidence, Mechanism, Schedule, Selection, Trials
 from tacit.run import Streams
 
