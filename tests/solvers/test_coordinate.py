@@ -148,6 +148,7 @@ def test_every_coordinate_is_drawn_as_often_as_stated(sampling, tau):
         assert len(set(blocks.members[first : first + size])) == size  # distinct
     rate = {
         "uniform": np.full(p, 1 / p),
+        "shuffled": np.full(p, 1 / p),
         "importance": M / M.sum(),
         "full": np.ones(p),
         "nice": np.full(p, tau / p),
@@ -182,7 +183,7 @@ def test_blocks_do_not_depend_on_records(sampling, monkeypatch):
 def test_all_read_the_data_equally_often(sampling, small):
     task, _ = small
     solver = CoordinateDescent(sampling, 2, passes=6)
-    tau = {"uniform": 1, "importance": 1, "full": 4}.get(sampling, 2)
+    tau = {"uniform": 1, "shuffled": 1, "importance": 1, "full": 4}.get(sampling, 2)
     assert solver.updates(task, PRIVATE) == 6 * 4 // tau
 
 
@@ -434,3 +435,11 @@ def test_blocks_of_any_size_have_the_same_ratio(small):
         noises[tau] = np.sqrt((v**2).sum(axis=1).mean()) / (step * 0.5e-9 / 60) / tau
     assert noises[2] == pytest.approx(noises[1], rel=0.12)
     assert noises[4] == pytest.approx(noises[1], rel=0.12)
+
+
+def test_shuffled_coordinates_are_each_drawn_once_per_pass():
+    blocks = draw_blocks("shuffled", 1, 23, np.ones(5), np.random.default_rng(0))
+    assert blocks.single
+    for first in range(0, 20, 5):
+        assert sorted(blocks.members[first : first + 5]) == list(range(5))
+    assert overapproximation("shuffled", 1, 5, 5) == 1.0

@@ -18,7 +18,8 @@ from tacit.solvers.base import Budget, LinearSolver, Prepared, Session, Solution
 __all__ = ["SAMPLINGS", "CoordinateDescent", "draw_blocks", "overapproximation"]
 
 Array = NDArray[np.float64]
-SAMPLINGS = ("uniform", "importance", "nice", "independent", "partition", "full")
+SAMPLINGS = ("uniform", "shuffled", "importance", "nice", "independent", "partition", "full")
+SINGLE = frozenset({"uniform", "shuffled", "importance"})
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +42,8 @@ class CoordinateDescent(LinearSolver):
     or released privately as part of the plan).
 
     Attributes:
-        sampling: "uniform" or "importance" (p_j ∝ M_j) for single coordinates; "nice", "independent", "partition",
+        sampling: "uniform", "shuffled" (each coordinate once per pass, often better) or "importance" (p_j ∝ M_j) for
+            single coordinates; "nice", "independent", "partition",
             "full" for blocks.
         block_size: τ (expected, if independent).
         passes: how often the data is read, in units of p coordinates; by default a rule in n, μ and p.
@@ -78,14 +80,14 @@ class CoordinateDescent(LinearSolver):
 
     def block(self, p: int) -> int:
         """τ."""
-        if self.sampling in {"uniform", "importance"}:
+        if self.sampling in SINGLE:
             return 1
         return p if self.sampling == "full" else min(_validate.positive_int(block_size=self.block_size), p)
 
 
 def overapproximation(sampling: str, tau: int, omega: int, p: int) -> float:
     """v_j/M_j for a way of sampling blocks."""
-    if sampling in {"uniform", "importance"}:
+    if sampling in SINGLE:
         return 1.0
     if sampling == "nice":
         return 1 + (tau - 1) * (omega - 1) / max(p - 1, 1)
@@ -108,6 +110,8 @@ def draw_blocks(sampling: str, tau: int, steps: int, weights: Array, rng: np.ran
     p = len(weights)
     if sampling == "uniform":
         members = rng.integers(p, size=steps)
+    elif sampling == "shuffled":
+        members = np.argsort(rng.random((-(-steps // p), p)), axis=1).ravel()[:steps]
     elif sampling == "importance":
         members = rng.choice(p, size=steps, p=weights / weights.sum())
     elif sampling == "full":
