@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).parent
-ALL = ("accounting", "audits", "ledger", "figures", "kernels", "sketches", "coordinate", "untuned", "timing")
+ALL = ("accounting", "audits", "ledger", "figures", "kernels", "factorisation", "sketches", "coordinate", "untuned", "timing")
 ACCUMULATE = ("coordinate", "untuned", "timing")
 
 
