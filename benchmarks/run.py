@@ -15,8 +15,8 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).parent
-ALL = ("accounting", "audits", "ledger", "figures", "kernels", "factorisation", "sketches", "coordinate", "untuned", "timing")
 ACCUMULATE = ("coordinate", "untuned", "timing")
+ALL = ("accounting", "audits", "ledger", "figures", "kernels", "factorisation", "sketches", *ACCUMULATE)
 
 
 def record(name: str, cells: list[dict[str, object]]) -> None:

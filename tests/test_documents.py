@@ -35,7 +35,8 @@ def test_some_docstrings_have_examples() -> None:
     assert found >= 10
 
 
-PAGES = [README, *(ROOT / "docs" / f"{name}.md" for name in ("factorisation", "linear_models", "preprocessing", "selection"))]
+NAMES = ("factorisation", "linear_models", "preprocessing", "selection")
+PAGES = [README, *(ROOT / "docs" / f"{name}.md" for name in NAMES)]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
