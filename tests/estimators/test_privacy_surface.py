@@ -21,6 +21,7 @@ from tacit.estimators import DPGeneralizedLinear, DPHuberRegressor, DPLasso, DPL
 from tacit.preprocessing import BoundsScaler
 from tacit.problem import FeatureUnits
 from tacit.run import SEEDED
+from tacit.solvers import CoordinateDescent
 
 N, P = 200, 3
 COMMON = {"epsilon": 1.0, "delta": 1e-5, "feature_bounds": (-1, 1)}
@@ -435,3 +436,17 @@ def test_the_container_does_not_matter(name, tmp_path):
         np.testing.assert_allclose(fitted.coef_, reference.coef_, atol=0.3 if name == "sgd" else 0.03)
         np.testing.assert_allclose(fitted.intercept_, reference.intercept_, atol=0.3 if name == "sgd" else 0.03)
         assert fitted.certificate_.digest == reference.certificate_.digest
+
+
+def test_smoothness_that_the_user_states_is_declared():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (50, 2))
+    settings = {"delta": 1e-4, "feature_bounds": (-1, 1), "target_bounds": (-1, 1), "fit_intercept": False}
+    marks = {
+        str(given): DPRidge(solver=CoordinateDescent(passes=1, smoothness=given), **settings)
+        .fit(X, X[:, 0])
+        .certificate_.marks
+        for given in ("public", "private", (1.0, 0.5))
+    }
+    assert marks["public"] == marks["private"] == ()
+    assert any("smoothness" in mark and mark.startswith("declared") for mark in marks["(1.0, 0.5)"])

@@ -200,7 +200,7 @@ class Fit:
             One linear function per task.
         """
         certificate = self.certificate
-        for mark in marks:
+        for mark in dict.fromkeys((*marks, *(text for one in self.prepared for text in one.declared))):
             certificate = certificate.marked(mark)
         streams = Streams(seed) if self.count is None else self.count.streams
         if streams.seeded:

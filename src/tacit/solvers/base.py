@@ -157,9 +157,11 @@ class Prepared(ABC):
 
     Attributes:
         plan: what it will release.
+        declared: what the user vouches for beyond it; the certificate carries it as marks.
     """
 
     plan: Plan
+    declared: tuple[str, ...] = ()
 
     @abstractmethod
     def solve(self, records: Records, session: Session) -> Solution:

@@ -142,6 +142,8 @@ class _Prepared(Prepared):
             parts = {"coordinate descent": (1.0, self._updates)}
         self.plan = budget.shares(parts)
         self._given = None if isinstance(solver.smoothness, str) else self._checked(solver.smoothness)
+        if self._given is not None:
+            self.declared = ("declared: the given smoothness constants were not computed from the records",)
         if self._given is None and not self._private:
             _validate.one_of(("public", "private"), smoothness=solver.smoothness)
         # Three deviations of the released mean of squares: below that, noise alone could halve it, and steps diverge.
