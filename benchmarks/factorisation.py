@@ -9,14 +9,11 @@ import time
 import numpy as np
 
 from tacit.factorisation import (
+    StreamingNoise,
     identity,
-    init,
-    inverse_row_norms,
-    next_row,
-    noise_curve,
+    noisecurve_workload,
     optimise,
     optimise_buffered,
-    optimise_noise_curve,
     optimise_toeplitz,
     prefix_sum,
     square_root,
@@ -43,8 +40,8 @@ def prefix_sums() -> None:
         show(
             f"prefix sums, b = 10, T = {steps}",
             cpu_seconds=seconds,
-            mean_error=found.mean_error,
-            ratio_to_known=found.mean_error / known,
+            mean_error=found.error,
+            ratio_to_known=found.error / known,
             gap=found.gap,
             evaluations=found.evaluations,
         )
@@ -63,9 +60,9 @@ def other_strategies() -> None:
     T = 2000
     workload = prefix_sum(T)
     c, seconds = timed(lambda: optimise_toeplitz(workload, 10))
-    value = workload.value(toeplitz(c, T, normalise=False)) / T
+    value = workload.value(toeplitz(c, T, normalise=False))
     show("Toeplitz, b = 10, T = 2000", cpu_seconds=seconds, mean_error=value, ratio_to_banded=value / PREFIX[T])
-    value = workload.value(square_root(T, 10)) / T
+    value = workload.value(square_root(T, 10))
     show("square root, b = 10, T = 2000", mean_error=value, ratio_to_banded=value / PREFIX[T])
     optimise_buffered(20, 4)
     C, seconds = timed(lambda: optimise_buffered(T, 4))
@@ -75,35 +72,37 @@ def other_strategies() -> None:
 def noise_curves() -> None:
     i = np.arange(1, 30_001.0)
     for name, mu in {"i^-1.3401": i**-1.3401417, "log-uniform": np.logspace(0, -6, 30_000)}.items():
-        workload, compress = timed(lambda: noise_curve(mu, 0.5, 2000))  # noqa: B023
-        (found, plain), seconds = timed(lambda: optimise_noise_curve(workload, 10))  # noqa: B023
-        value, banded = workload.value(found.bands), workload.value(plain.bands)
+        workload, compress = timed(lambda: noisecurve_workload(mu, 0.5, 2000))  # noqa: B023
+        plain, first = timed(lambda: optimise(prefix_sum(2000), 10, tolerance=1e-4))
+        found, seconds = timed(lambda: optimise(workload, 10, start=plain.strategy))  # noqa: B023
+        value, banded = found.error, workload.value(plain.strategy.bands)
         show(
             f"NoiseCurve, {name}, p = 30000, T = 2000, b = 10",
             compress_seconds=compress,
-            cpu_seconds=seconds,
+            cpu_seconds=first + seconds,
             independent=workload.value(identity(2000)),
             banded=banded,
             value=value,
             ratio_to_limit=value / CURVES[name][0],
             ratio_to_banded=value / banded,
             gap=found.gap,
-            largest_row_norm=float(inverse_row_norms(found.bands).max()),
+            largest_row_norm=float(found.strategy.inverse_row_norms().max()),
         )
 
 
 def streaming() -> None:
     size = 10**6
-    state, rng = init(square_root(500, 10), size, np.float32), np.random.default_rng(0)
+    noise, rng = StreamingNoise(square_root(500, 10)), np.random.default_rng(0)
+    state = noise.init(size, np.float32)
     plain_row = np.empty(size, np.float32)
     for _ in range(12):
-        next_row(state, rng)
+        noise.next(state, rng)
     plain, correlated = [], []
     for _ in range(40):  # in turns: other programs slow both down
         start = time.perf_counter()
         rng.standard_normal(out=plain_row, dtype=np.float32)
         middle = time.perf_counter()
-        next_row(state, rng)
+        noise.next(state, rng)
         plain.append(middle - start)
         correlated.append(time.perf_counter() - middle)
     show(
@@ -117,7 +116,7 @@ def streaming() -> None:
 def long_run() -> None:
     T, b = 100_000, 20
     found, seconds = timed(lambda: optimise(prefix_sum(T), b, tolerance=1e-3, max_evaluations=400))
-    show(f"prefix sums, b = {b}, T = {T}", cpu_seconds=seconds, mean_error=found.mean_error, gap=found.gap)
+    show(f"prefix sums, b = {b}, T = {T}", cpu_seconds=seconds, mean_error=found.error, gap=found.gap)
 
 
 def main() -> None:

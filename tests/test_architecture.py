@@ -13,6 +13,7 @@ SRC = Path(__file__).parent.parent / "src" / "tacit"
 ORDER = (
     "errors",
     "_validate",
+    "_files",
     "kernels",
     "problem",
     "factorisation",

@@ -7,17 +7,18 @@ import pytest
 
 from tacit.errors import InvalidInput
 from tacit.factorisation import (
+    Strategy,
     compress_modes,
     compress_spectrum,
     gradient_norms,
     identity,
-    noise_curve,
     noise_curve_paper_2,
+    noisecurve_workload,
     optimise,
+    optimise_toeplitz,
     prefix_sum,
-    sgd,
+    sgd_workload,
     square_root,
-    to_dense,
     unit_columns,
 )
 from tacit.factorisation.strategies import inside
@@ -67,12 +68,15 @@ def dense_gradient_norms(mu: np.ndarray, eta: float, steps: int) -> np.ndarray:
 S = np.tril(np.ones((T, T)))
 H = dense_sgd(0.9, 0.05, RATES)
 CASES = {
-    "prefix": (prefix_sum(T), S.T @ S),
-    "sgd": (sgd(T, momentum=0.9, weight_decay=0.05, learning_rates=RATES), H.T @ H),
-    "curve": (noise_curve(SPECTRUM, 0.8, T), dense_curve(SPECTRUM, 0.8, T)),
+    "prefix": (prefix_sum(T), S.T @ S / T),
+    "sgd": (sgd_workload(T, momentum=0.9, weight_decay=0.05, learning_rates=RATES), H.T @ H / T),
+    "curve": (noisecurve_workload(SPECTRUM, 0.8, T), dense_curve(SPECTRUM, 0.8, T)),
     "paper 2": (noise_curve_paper_2(SPECTRUM, 0.8, T), dense_paper_2(SPECTRUM, 0.8, T)),
     "gradients": (gradient_norms(SPECTRUM, 0.8, T), dense_gradient_norms(SPECTRUM, 0.8, T)),
-    "sum": (0.3 * noise_curve(SPECTRUM, 0.8, T) + 2 * prefix_sum(T), 0.3 * dense_curve(SPECTRUM, 0.8, T) + 2 * S.T @ S),
+    "sum": (
+        0.3 * noisecurve_workload(SPECTRUM, 0.8, T) + 2 * prefix_sum(T),
+        0.3 * dense_curve(SPECTRUM, 0.8, T) + 2 * S.T @ S / T,
+    ),
 }
 
 
@@ -92,7 +96,7 @@ def test_the_matrix_is_the_one_described(name: str) -> None:
 def test_value_gradient_and_multipliers(name: str, b: int) -> None:
     workload, A = CASES[name]
     bands = strategy(b)
-    C = to_dense(bands)
+    C = Strategy(bands).to_dense()
     X_inv = np.linalg.inv(C.T @ C)
     Y = X_inv @ A @ X_inv
     slope = -2 * C @ Y
@@ -119,10 +123,18 @@ def test_gradient_by_finite_differences(name: str) -> None:
     assert numeric == pytest.approx((gradient * direction).sum(), rel=1e-6)
 
 
+def test_errors_of_all_iterates_are_means_over_them() -> None:
+    assert prefix_sum(T).value(identity(T)) == pytest.approx((T + 1) / 2)
+    C = Strategy(strategy(3)).to_dense()
+    assert CASES["sgd"][0].value(strategy(3)) == pytest.approx(np.linalg.norm(H @ np.linalg.inv(C)) ** 2 / T)
+
+
 def test_plain_sgd_is_the_prefix_sum() -> None:
     bands = strategy(5)
-    assert sgd(T).value(bands) == prefix_sum(T).value(bands)
-    assert sgd(T, learning_rates=np.full(T, 0.5)).value(bands) == pytest.approx(0.25 * prefix_sum(T).value(bands))
+    assert sgd_workload(T).value(bands) == prefix_sum(T).value(bands)
+    assert sgd_workload(T, learning_rates=np.full(T, 0.5)).value(bands) == pytest.approx(
+        0.25 * prefix_sum(T).value(bands)
+    )
 
 
 def test_equation_2_as_printed_is_not_the_mean_squared_gradient() -> None:
@@ -169,20 +181,24 @@ def test_independent_noise_on_large_spectra() -> None:
     i = np.arange(1, 30_001.0)
     for mu, value in ((i**-1.34, 861.0), (np.logspace(0, -6, 30_000), 18379.0)):
         exact = (-np.expm1(4000 * np.log1p(-0.5 * mu)) / (0.5 * (2 - 0.5 * mu))).sum()
-        assert noise_curve(mu, 0.5, 2000).value(identity(2000)) == pytest.approx(exact, rel=1e-11)
+        assert noisecurve_workload(mu, 0.5, 2000).value(identity(2000)) == pytest.approx(exact, rel=1e-11)
         assert exact == pytest.approx(value, rel=1e-3)
 
 
 def test_what_is_refused() -> None:
     with pytest.raises(InvalidInput, match="diverges"):
-        noise_curve([5.0], 0.5, 10)
+        noisecurve_workload([5.0], 0.5, 10)
     with pytest.raises(InvalidInput, match="zero"):
-        noise_curve([0.0], 0.5, 10)
+        noisecurve_workload([0.0], 0.5, 10)
     with pytest.raises(InvalidInput, match="positive numbers"):
-        sgd(3, learning_rates=[1.0, 0.0, 1.0])
+        sgd_workload(3, learning_rates=[1.0, 0.0, 1.0])
     with pytest.raises(InvalidInput, match="do not add"):
         prefix_sum(3) + prefix_sum(4)
     with pytest.raises(InvalidInput, match="columns for"):
         prefix_sum(3).value(identity(4))
-    with pytest.raises(InvalidInput, match="rank-deficient"):
-        optimise(noise_curve([1.0], 0.5, 10), 2)
+    with pytest.raises(InvalidInput, match="at most 10"):
+        optimise(prefix_sum(10), 11)
+    with pytest.raises(InvalidInput, match="regularisation"):
+        optimise(noisecurve_workload([1.0], 0.5, 10), 2, regularisation=0.0)
+    with pytest.raises(InvalidInput, match="full rank"):
+        optimise_toeplitz(noisecurve_workload([1.0], 0.5, 10), 2)

@@ -13,6 +13,7 @@ from tacit.run import clipped_sum as module
 from tacit.run.channel import sensitivity
 from tacit.run.sums import GramSum
 from tacit.run.sweep import SWEEPS, Sweep
+from tacit.torch import gradients as _registers  # noqa: F401
 
 PAIRS = 200
 

@@ -4,6 +4,7 @@ The functions below are thin: each is one theorem's number. ``certify`` turns a 
 """
 
 from tacit.accounting.banded import participation_sensitivity
+from tacit.accounting.bands import BandCandidate, BandChoice, choose_bands
 from tacit.accounting.block_sweeps import block_sweep_mu
 from tacit.accounting.calibrate import Calibration, affordable, banded_noise_multiplier, calibrate
 from tacit.accounting.certificate import ACCOUNTANTS, Bound, Certificate, certify, survey
@@ -30,6 +31,8 @@ __all__ = [
     "ACCOUNTANTS",
     "Accountant",
     "Assumption",
+    "BandCandidate",
+    "BandChoice",
     "Bound",
     "Calibration",
     "Certificate",
@@ -45,6 +48,7 @@ __all__ = [
     "block_sweep_mu",
     "calibrate",
     "certify",
+    "choose_bands",
     "compose",
     "gdp_delta",
     "gdp_epsilon",

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tacit._files import write_whole
 from tacit.cli.console import bar, console, print_json, working
 from tacit.cli.failures import discreet
 
@@ -93,7 +94,7 @@ def predict(
         columns = fitting.TableModel.load(model).predict(reading.open_table(data, separator), proba=proba)
         text = fitting.as_csv(columns)
         if output is not None:
-            fitting.write_whole(output, text.encode())
+            write_whole(output, text.encode())
     if output is None:
         typer.echo(text.encode(), nl=False)  # bytes: UTF-8 whatever the terminal's encoding
     else:
@@ -120,7 +121,7 @@ def make_schema(
             typer.echo(empty.encode(), nl=False)
             return
         fitting.check_output(output, replace=False)
-        fitting.write_whole(output, empty.encode())
+        write_whole(output, empty.encode())
     typer.echo(f"Template written to {output}: replace the nulls by what is public.")
 
 

@@ -7,13 +7,13 @@ import json
 import math
 import os
 import re
-import secrets
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 from sklearn.base import is_classifier
 
+from tacit._files import write_whole
 from tacit.accounting import Certificate
 from tacit.errors import InvalidInput, TacitError
 from tacit.estimators._linear import LinearModel
@@ -22,7 +22,7 @@ from tacit.estimators.generalized import DPGeneralizedLinear
 from tacit.estimators.plain import from_plain, to_plain
 from tacit.estimators.regression import DPElasticNet, DPHuberRegressor, DPLasso, DPLinearRegression, DPRidge
 
-__all__ = ["load_model", "load_model_and_extra", "save_model", "write_whole"]
+__all__ = ["load_model", "load_model_and_extra", "save_model"]
 
 FORMAT = 1
 CLASSES: dict[str, type[LinearModel]] = {
@@ -145,29 +145,6 @@ def load_model_and_extra(path: str | os.PathLike[str]) -> tuple[LinearModel, Any
         why = " ".join(str(error).split())[:200]
         raise InvalidInput(f"{path} is not a model that can be used: {type(error).__name__}: {why}") from None
     return model, document["extra"]
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write beside the goal, then rename: an interrupt or a full disk leaves the old file or the new one.
-
-    Args:
-        path: the goal.
-        data: the content.
-
-    Raises:
-        InvalidInput: if it cannot be written.
-    """
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with fresh.open("xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    except OSError as error:
-        raise InvalidInput(f"{str(path)!r} cannot be written: {error.strerror or error}") from None
-    finally:
-        fresh.unlink(missing_ok=True)
 
 
 # -- reading ----------------------------------------------------------------------------------------------

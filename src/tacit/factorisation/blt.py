@@ -1,16 +1,15 @@
 """Buffered linear Toeplitz strategies: long memory in d buffers (Dvijotham et al. 2024; McMahan et al. 2024).
 
 C has a unit diagonal and C[i, j] = Σ_l ω_l θ_l^{i−j−1} below it. Row t of C⁻¹Z is x_t = z_t − Σ_l ω_l s_l, where each
-buffer s_l ← θ_l s_l + x_t: d rows are kept, whatever T is.
+buffer s_l ← θ_l s_l + x_t: d rows are kept, whatever T is (``streaming.StreamingNoise`` draws them).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from tacit import _validate
@@ -18,10 +17,9 @@ from tacit.errors import InvalidInput
 from tacit.factorisation.sensitivity import toeplitz_sensitivity
 from tacit.kernels.banded import buffered_impulse
 
-__all__ = ["BufferedState", "BufferedToeplitz", "buffered_next_row", "optimise_buffered"]
+__all__ = ["BufferedToeplitz", "optimise_buffered"]
 
 Array = NDArray[np.float64]
-Rows = NDArray[Any]  # float32 or float64
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,49 +70,6 @@ class BufferedToeplitz:
         T = _validate.positive_int(steps=steps)
         h = np.cumsum(buffered_impulse(self.scale, self.decay, T))
         return float(np.arange(T, 0, -1) @ (h * h)) / T
-
-    def init(self, size: int, dtype: DTypeLike = np.float64) -> BufferedState:
-        """A stream before its first row.
-
-        Args:
-            size: how many numbers a row has.
-            dtype: float32 or float64.
-
-        Returns:
-            Its state.
-        """
-        return BufferedState(self, np.zeros((len(self.scale), _validate.positive_int(size=size)), dtype))
-
-
-@dataclass(eq=False)
-class BufferedState:
-    """Where a stream stands; advanced in place. The buffers are as secret as the data.
-
-    Attributes:
-        strategy: C.
-        buffers: (d, size).
-    """
-
-    strategy: BufferedToeplitz
-    buffers: Rows = field(repr=False)
-
-
-def buffered_next_row(state: BufferedState, rng: np.random.Generator) -> Rows:
-    """The next row of C⁻¹Z, Z standard normal from ``rng``.
-
-    Args:
-        state: advanced by one row.
-        rng: draws one row of Z.
-
-    Returns:
-        The row.
-    """
-    buffers, dtype = state.buffers, state.buffers.dtype
-    row: Rows = np.asarray(rng.standard_normal(buffers.shape[1], dtype=dtype.type))
-    row -= state.strategy.scale.astype(dtype) @ buffers
-    buffers *= state.strategy.decay.astype(dtype)[:, None]
-    buffers += row
-    return row
 
 
 def optimise_buffered(

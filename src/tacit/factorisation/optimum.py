@@ -19,11 +19,18 @@ from scipy.optimize import minimize
 
 from tacit import _validate
 from tacit.errors import InvalidInput
-from tacit.factorisation.strategies import inside, resized, square_root, square_root_coefficients, unit_columns
+from tacit.factorisation.strategies import (
+    Strategy,
+    inside,
+    resized,
+    square_root,
+    square_root_coefficients,
+    unit_columns,
+)
 from tacit.factorisation.workloads import Workload, prefix_sum
 from tacit.kernels.banded import band_sum, toeplitz_solve
 
-__all__ = ["Optimum", "certified_bound", "optimise", "optimise_noise_curve", "optimise_toeplitz", "stationary_columns"]
+__all__ = ["Optimum", "certified_bound", "optimise", "optimise_toeplitz", "stationary_columns"]
 
 Array = NDArray[np.float64]
 _STAGES = (100, 200, 300)  # iterations before the scales are refreshed; later stages like the last
@@ -35,26 +42,26 @@ class Optimum:
     """A strategy with what is known about it.
 
     Attributes:
-        bands: C by columns, (T, b): ``bands[j, i] = C[j+i, j]``, unit columns, positive diagonal.
-        value: F(C) of the workload that was minimised.
-        lower_bound: no lower-triangular C with b bands and unit columns has a smaller F.
-        evaluations: of F and its gradient.
+        strategy: C, of unit columns and positive diagonal.
+        error: F(C) of the workload, per unit of noise variance: for prefix sums and SGD the mean over the iterates,
+            ‖A·C⁻¹‖_F²/T, for NoiseCurve Tr(A·X⁻¹).
+        gap: certified: (J − a lower bound of J)/J for the objective J that was minimised. That is F, or F with its
+            regularisation if the workload is rank-deficient (see ``optimise``).
+        lower_bound: no lower-triangular C with b bands and unit columns has a smaller F; if the workload is
+            rank-deficient, none whose prefix sums are not worse than those of ``strategy``.
+        evaluations: of J and its gradient, those of a start that ``optimise`` found itself included.
     """
 
-    bands: Array
-    value: float
+    strategy: Strategy
+    error: float
+    gap: float
     lower_bound: float
     evaluations: int
 
     @property
-    def gap(self) -> float:
-        """(F − lower bound)/F: at least as large as what is left to gain, relatively."""
-        return (self.value - self.lower_bound) / self.value
-
-    @property
-    def mean_error(self) -> float:
-        """F/T: for prefix sums, the mean squared error of a running sum per unit of noise variance."""
-        return self.value / len(self.bands)
+    def column_norms(self) -> Array:
+        """‖C[:, j]‖: all 1 up to rounding."""
+        return self.strategy.column_norms
 
 
 def certified_bound(workload: Workload, bands: Array) -> tuple[float, float]:
@@ -81,51 +88,81 @@ def optimise(
     workload: Workload,
     bands: int,
     *,
-    tolerance: float = 1e-5,
-    start: Array | None = None,
+    tolerance: float | None = None,
+    start: Strategy | None = None,
+    regularisation: float = 0.1,
     max_evaluations: int = 5000,
 ) -> Optimum:
     """The lower-triangular C with ``bands`` bands and unit columns that minimises Tr(A·(CᵀC)⁻¹).
 
     L-BFGS over unnormalised columns scaled by the square root of their multiplier Y_jj, restarted with fresh scales
-    until the certificate closes. It starts from ``stationary_columns``, or from another optimum with fewer bands.
+    until the certificate closes. It starts from ``stationary_columns``, or from another optimum.
+
+    A *rank-deficient* workload has a singular minimiser (errata, E21). What is minimised then is J = F/F₀ + λ·P/P₀, P
+    the prefix-sum error, from the prefix-sum optimum (BandMF), whose values are F₀ and P₀. J only falls from 1 + λ, so
+    P ≤ P₀(1 + 1/λ) and the rows of C⁻¹ stay bounded.
 
     Formal guarantee: the result's columns have unit norm and its ``gap`` is certified, whether or not it reached
-    ``tolerance``; look at it.
+    ``tolerance``; look at it. With regularisation it is the gap of J: any C with b bands has J(C) ≥ (1 − gap)·J, and
+    those with P(C) ≤ P have F(C) ≥ ``lower_bound``.
 
     Args:
-        workload: what to minimise; rank-deficient ones are refused (see ``optimise_noise_curve``).
+        workload: what to minimise.
         bands: b, at most T.
-        tolerance: stop when the certified relative gap is below it.
-        start: another C by columns, with at most as many bands.
-        max_evaluations: stop here at the latest.
+        tolerance: stop when the certified gap is below it; 1e-5 if missing, 1e-3 with regularisation.
+        start: another C, with at most as many bands. For a rank-deficient workload: the BandMF optimum, if at hand.
+        regularisation: λ > 0; used only if the workload is rank-deficient.
+        max_evaluations: stop here at the latest (a missing start with regularisation may take as many again).
 
     Returns:
         The strategy with its certificate.
 
     Raises:
-        InvalidInput: if the workload is rank-deficient, b > T, or the start does not fit.
+        InvalidInput: if b > T, or the start does not fit or has noise that overflows.
     """
     T, b = workload.steps, _validate.positive_int(bands=bands)
-    goal = _validate.positive(tolerance=tolerance)
+    goal = (1e-5 if workload.full_rank else 1e-3) if tolerance is None else _validate.positive(tolerance=tolerance)
+    weight = _validate.positive(regularisation=regularisation)
+    most = _validate.positive_int(max_evaluations=max_evaluations)
     if b > T:
         raise InvalidInput(f"{b} bands for {T} steps: use at most {T}")
     if not workload.full_rank:
-        raise InvalidInput("the workload is rank-deficient, its minimiser is singular: add a multiple of prefix_sum")
-    C = stationary_columns(T, b) if start is None else unit_columns(resized(start, T, b))
+        return _regularised(workload, b, goal, start, weight, most)
+    C = stationary_columns(T, b) if start is None else unit_columns(resized(start.bands, T, b))
+    C, value, bound, counted = _minimise(workload, C, goal, most)
+    return Optimum(Strategy(C), value, (value - bound) / value, bound, counted)
+
+
+def _regularised(workload: Workload, b: int, goal: float, start: Strategy | None, weight: float, most: int) -> Optimum:
+    """F/F₀ + λ·P/P₀ from the prefix-sum optimum."""
+    prefix, before = prefix_sum(workload.steps), 0
+    if start is None:
+        plain = optimise(prefix, b, tolerance=min(goal, 1e-4), max_evaluations=most)
+        start, before = plain.strategy, plain.evaluations
+    first = unit_columns(resized(start.bands, workload.steps, b))
+    F0, P0 = workload.value(first), prefix.value(first)
+    if not np.isfinite(F0 + P0):
+        raise InvalidInput("the start's noise overflows: start from another C")
+    mixed = (1.0 / F0) * workload + (weight / P0) * prefix
+    C, value, bound, counted = _minimise(mixed, first, goal, most)
+    error, gap = workload.value(C), (value - bound) / value
+    return Optimum(Strategy(C), error, gap, max(0.0, error - (value - bound) * F0), before + counted)
+
+
+def _minimise(workload: Workload, C: Array, goal: float, most: int) -> tuple[Array, float, float, int]:
+    """C, its value, the best lower bound and how many evaluations it took."""
     if not np.isfinite(workload.value(C)):
         raise InvalidInput("the start's noise overflows: start from another C")
-    counted = 0
     value, bound = certified_bound(workload, C)
-    stalled = stage = 0
-    while value - bound > goal * value and counted < max_evaluations and stalled < 3:
-        C, used = _stage(workload, C, min(_STAGES[stage], max_evaluations - counted), _MEMORY[stage])
+    counted = stalled = stage = 0
+    while value - bound > goal * value and counted < most and stalled < 3:
+        C, used = _stage(workload, C, min(_STAGES[stage], most - counted), _MEMORY[stage])
         counted, stage = counted + used, min(stage + 1, len(_STAGES) - 1)
         before, bound_before = value, bound
         value, bound = certified_bound(workload, C)
         bound = max(bound, bound_before)
         stalled = stalled + 1 if before - value <= 1e-15 * value and bound <= bound_before else 0
-    return Optimum(C, value, bound, counted)
+    return C, value, bound, counted
 
 
 def stationary_columns(steps: int, bands: int) -> Array:
@@ -169,9 +206,10 @@ def _stationary(left: int, start: Array) -> Array:
         c = x / size
         if c[0] < 1e-3:
             return 1e3, np.zeros(b)
-        h = toeplitz_solve(c, np.ones(M))
-        y = toeplitz_solve(c, (weight * h)[::-1].copy())[::-1]
-        value = float(weight @ (h * h)) / left
+        with np.errstate(all="ignore"):  # an unstable c overflows
+            h = toeplitz_solve(c, np.ones(M))
+            y = toeplitz_solve(c, (weight * h)[::-1].copy())[::-1]
+            value = float(weight @ (h * h)) / left
         if not np.isfinite(value) or value > 1e3:
             return 1e3, np.zeros(b)
         g = np.array([-2.0 * (y[i:] @ h[: M - i]) for i in range(b)])
@@ -211,36 +249,6 @@ def _lbfgs(objective: Callable[[Array], tuple[float, Array]], start: Array, iter
     memory = max(5, min(memory, 40_000_000 // start.size))
     options = {"maxiter": iterations, "maxcor": memory, "ftol": 1e-15, "gtol": 1e-12, "maxfun": 2 * iterations + 20}
     return np.asarray(minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x)
-
-
-def optimise_noise_curve(
-    workload: Workload,
-    bands: int,
-    *,
-    regularisation: float = 0.1,
-    tolerance: float = 1e-3,
-    max_evaluations: int = 5000,
-) -> tuple[Optimum, Optimum]:
-    """A strategy for a rank-deficient workload: F/F₀ + λ·P/P₀, P the prefix-sum objective, from the BandMF optimum.
-
-    F₀ and P₀ are the values of the BandMF optimum. Without the second term an optimiser drives X towards a singular
-    matrix (errata, E21); with it the rows of C⁻¹ stay bounded: P ≤ P₀(1 + 1/λ), as F/F₀ + λP/P₀ only falls from 1 + λ.
-
-    Args:
-        workload: e.g. ``noise_curve(...)``.
-        bands: b.
-        regularisation: λ > 0.
-        tolerance: certified relative gap of the sum (BandMF's own is at most 1e-4).
-        max_evaluations: for each of the two problems.
-
-    Returns:
-        The strategy (value, bound and gap refer to F/F₀ + λP/P₀; ``workload.value(bands)`` is its F), and BandMF's.
-    """
-    lam = _validate.positive(regularisation=regularisation)
-    prefix = prefix_sum(workload.steps)
-    plain = optimise(prefix, bands, tolerance=min(tolerance, 1e-4), max_evaluations=max_evaluations)
-    mixed = (1.0 / workload.value(plain.bands)) * workload + (lam / plain.value) * prefix
-    return optimise(mixed, bands, tolerance=tolerance, start=plain.bands, max_evaluations=max_evaluations), plain
 
 
 def optimise_toeplitz(workload: Workload, bands: int, *, max_iterations: int = 500) -> Array:

@@ -1,6 +1,7 @@
 """How far one record moves C·G, from the columns of C themselves: computed, never assumed.
 
-A record with contributions of norm at most 1 at the steps π moves C·G by at most √(Σ_{k,l∈π} |CᵀC|_kl).
+A record with contributions of norm at most 1 at the steps π moves C·G by at most √(Σ_{k,l∈π} |CᵀC|_kl). One
+participation: the largest of ``Strategy.column_norms``.
 """
 
 from __future__ import annotations
@@ -13,21 +14,9 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.errors import InvalidInput
 
-__all__ = ["separated_sensitivity", "single_sensitivity", "toeplitz_sensitivity"]
+__all__ = ["separated_sensitivity", "toeplitz_sensitivity"]
 
 Array = NDArray[np.float64]
-
-
-def single_sensitivity(bands: Array) -> float:
-    """The largest column norm: one participation.
-
-    Args:
-        bands: C by columns.
-
-    Returns:
-        max_j ‖C[:, j]‖.
-    """
-    return math.sqrt(float((bands * bands).sum(axis=1).max()))
 
 
 def separated_sensitivity(bands: Array, separation: int, participations: int | None = None) -> float:

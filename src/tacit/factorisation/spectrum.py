@@ -62,12 +62,12 @@ class Modes:
         return float((self.V * self.V).sum())
 
 
-def compress_spectrum(eigenvalues: ArrayLike, learning_rate: float, steps: int, power: int = 1) -> Decays:
+def compress_spectrum(eigenvalues: ArrayLike, step_size: float, steps: int, power: int = 1) -> Decays:
     """Few decay rates for Σ_i μ_i^power (1 − ημ_i)^m, m ≤ 2T − 2.
 
     Args:
         eigenvalues: μ_i ≥ 0, with multiplicity; zeros do not count.
-        learning_rate: η, with ημ_i ≤ 2 (beyond, gradient descent diverges).
+        step_size: η, with ημ_i ≤ 2 (beyond, gradient descent diverges).
         steps: T.
         power: 1 for eq. (1) of NoiseCurve, 2 for eq. (2).
 
@@ -78,12 +78,12 @@ def compress_spectrum(eigenvalues: ArrayLike, learning_rate: float, steps: int, 
         InvalidInput: if ημ > 2 or every eigenvalue is zero.
     """
     mu = _validate.nonnegative_array("eigenvalues", eigenvalues).ravel()
-    eta, T = _validate.positive(learning_rate=learning_rate), _validate.positive_int(steps=steps)
+    eta, T = _validate.positive(step_size=step_size), _validate.positive_int(steps=steps)
     mu = np.sort(mu[mu > 0])
     if mu.size == 0:
         raise InvalidInput("every eigenvalue is zero: there is no curvature to use")
     if eta * mu[-1] > 2:
-        raise InvalidInput(f"learning_rate × the largest eigenvalue is {eta * mu[-1]:.3g}: above 2 descent diverges")
+        raise InvalidInput(f"step_size × the largest eigenvalue is {eta * mu[-1]:.3g}: above 2 descent diverges")
     weight = mu**power
     # s = −log|1 − ημ|; log1p keeps the digits of small μ, the floor stands for q = 0
     with np.errstate(divide="ignore"):

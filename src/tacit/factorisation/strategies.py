@@ -1,9 +1,11 @@
-"""Strategies that need no optimiser, and the arithmetic of bands.
+"""A strategy C, those that need no optimiser, and the arithmetic of bands.
 
-All give C by columns, ``bands[j, i] = C[j+i, j]``, shape (T, b), entries beyond the last row zero.
+Arrays hold C by columns, ``bands[j, i] = C[j+i, j]``, shape (T, b), entries beyond the last row zero.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,19 +15,93 @@ from tacit.errors import InvalidInput
 from tacit.kernels.banded import filtered, product
 
 __all__ = [
+    "Strategy",
+    "checked",
     "from_gram",
     "identity",
     "inside",
-    "inverse_row_norms",
     "resized",
     "square_root",
     "square_root_coefficients",
-    "to_dense",
     "toeplitz",
     "unit_columns",
 ]
 
 Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Strategy:
+    """A lower-triangular C with b bands and a positive diagonal: public, read-only.
+
+    Attributes:
+        bands: C by columns, (T, b): ``bands[j, i] = C[j+i, j]``; entries beyond the last row do not count and become
+            zero, bands beyond the T-th are dropped.
+    """
+
+    bands: Array
+
+    def __post_init__(self) -> None:
+        C = checked(self.bands)
+        C = C[:, : len(C)]
+        own = np.where(inside(*C.shape), C, 0.0)
+        own.flags.writeable = False
+        object.__setattr__(self, "bands", own)
+
+    @property
+    def steps(self) -> int:
+        """T."""
+        return int(self.bands.shape[0])
+
+    @property
+    def n_bands(self) -> int:
+        """b: how many rows a column may touch."""
+        return int(self.bands.shape[1])
+
+    @property
+    def column_norms(self) -> Array:
+        """‖C[:, j]‖, (T,): the largest is how far one participation of unit norm moves C·G."""
+        return np.asarray(np.sqrt((self.bands * self.bands).sum(axis=1)))
+
+    def to_dense(self) -> Array:
+        """C as a full matrix (small T)."""
+        T, b = self.bands.shape
+        out = np.zeros((T, T))
+        for i in range(b):
+            out[np.arange(i, T), np.arange(T - i)] = self.bands[: T - i, i]
+        return out
+
+    def inverse_row_norms(self) -> Array:
+        """Norms of the rows of C⁻¹: how large the noise of each step is, per unit of Z; O(T·b²).
+
+        Returns:
+            (T,); large values warn of a C that is nearly singular.
+        """
+        rows = product(self.bands.copy(), np.ones((self.steps, 1)))
+        variance = np.empty_like(rows)
+        filtered(rows, variance)
+        return np.sqrt(variance[:, 0])
+
+    def __repr__(self) -> str:
+        return f"Strategy(steps={self.steps}, n_bands={self.n_bands})"
+
+
+def checked(bands: ArrayLike) -> Array:
+    """A new array of bands.
+
+    Args:
+        bands: C by columns.
+
+    Returns:
+        A copy.
+
+    Raises:
+        InvalidInput: if they are not finite, of two dimensions and with a positive diagonal.
+    """
+    C = _validate.real_array("bands", bands)
+    if C.ndim != 2 or C.size == 0 or not np.isfinite(C).all() or (C[:, 0] <= 0).any():
+        raise InvalidInput("bands must be a finite (T, b) array with a positive first column: C needs an inverse")
+    return C
 
 
 def inside(steps: int, bands: int) -> NDArray[np.bool_]:
@@ -82,30 +158,6 @@ def resized(bands: Array, steps: int, n_bands: int) -> Array:
         part = (place - low)[:, None]
         out[:, :b0] = (1 - part) * bands[low] + part * bands[np.minimum(low + 1, T0 - 1)]
     return np.where(inside(steps, n_bands), out, 0.0)
-
-
-def to_dense(bands: Array) -> Array:
-    """C as a full matrix (small T)."""
-    T, b = bands.shape
-    out = np.zeros((T, T))
-    for i in range(min(b, T)):
-        out[np.arange(i, T), np.arange(T - i)] = bands[: T - i, i]
-    return out
-
-
-def inverse_row_norms(bands: Array) -> Array:
-    """Norms of the rows of C⁻¹: how large the noise of each step is, per unit of Z; O(T·b²).
-
-    Args:
-        bands: C by columns.
-
-    Returns:
-        (T,); large values warn of a C that is nearly singular.
-    """
-    rows = product(bands, np.ones((len(bands), 1)))
-    variance = np.empty_like(rows)
-    filtered(rows, variance)
-    return np.sqrt(variance[:, 0])
 
 
 def from_gram(X: ArrayLike) -> Array:

@@ -1,4 +1,7 @@
-"""What correlated noise is held against: F(C) = Tr(A·X⁻¹) = E‖(what the noise C⁻¹Z does)‖², X = CᵀC.
+"""What correlated noise is held against: the error F(C) = Tr(A·X⁻¹) = E‖(what the noise C⁻¹Z does)‖², X = CᵀC.
+
+Every workload brings its own normaliser: errors of all iterates (prefix sums, SGD) are means over the T iterates,
+those of the last iterate (NoiseCurve) are the last iterate's.
 
 A workload is a sum of two kinds of terms, both evaluated without a T × T matrix:
 
@@ -20,7 +23,16 @@ from tacit.factorisation.spectrum import compress_modes, compress_spectrum
 from tacit.kernels.banded import filtered, filtered_gradient, inverse_rows, multipliers, product
 from tacit.kernels.modes import mode_gradient, mode_solve
 
-__all__ = ["Filter", "LowRank", "Workload", "gradient_norms", "noise_curve", "noise_curve_paper_2", "prefix_sum", "sgd"]
+__all__ = [
+    "Filter",
+    "LowRank",
+    "Workload",
+    "gradient_norms",
+    "noise_curve_paper_2",
+    "noisecurve_workload",
+    "prefix_sum",
+    "sgd_workload",
+]
 
 Array = NDArray[np.float64]
 
@@ -93,28 +105,29 @@ class Workload:
     Attributes:
         steps: T.
         terms: (scale, term) pairs, scales not negative.
-        error: bound on ‖A − (what the user described)‖_F from compressing a spectrum; 0 where nothing was compressed.
+        compression_error: bound on ‖A − (what the user described)‖_F from compressing a spectrum; 0 where nothing was.
         full_rank: whether A is known to be positive definite (else a minimiser may drive C towards a singular matrix).
     """
 
     steps: int
     terms: tuple[tuple[float, Filter | LowRank], ...]
-    error: float = 0.0
+    compression_error: float = 0.0
     full_rank: bool = True
 
     def __add__(self, other: Workload) -> Workload:
         if self.steps != other.steps:
             raise InvalidInput(f"workloads of {self.steps} and {other.steps} steps do not add")
         full = self.full_rank or other.full_rank
-        return Workload(self.steps, self.terms + other.terms, self.error + other.error, full)
+        lost = self.compression_error + other.compression_error
+        return Workload(self.steps, self.terms + other.terms, lost, full)
 
     def __rmul__(self, factor: float) -> Workload:
         scale = _validate.positive(factor=factor)
         terms = tuple((scale * old, term) for old, term in self.terms)
-        return Workload(self.steps, terms, scale * self.error, self.full_rank)
+        return Workload(self.steps, terms, scale * self.compression_error, self.full_rank)
 
     def value(self, bands: Array) -> float:
-        """F(C) = Tr(A·X⁻¹).
+        """The error F(C) = Tr(A·X⁻¹), per unit of noise variance.
 
         Args:
             bands: C by columns, (T, b).
@@ -144,6 +157,7 @@ class Workload:
     def _evaluate(self, bands: Array, gradient: Array | None, dual: Array | None) -> float:
         if bands.shape[0] != self.steps:
             raise InvalidInput(f"C has {bands.shape[0]} columns for {self.steps} steps")
+        bands = bands if bands.flags.writeable else bands.copy()  # kernels are compiled for arrays that can be written
         with np.errstate(all="ignore"):  # an unstable C overflows to infinity: a value like any other
             total = sum(term.evaluate(bands, scale, gradient, dual) for scale, term in self.terms)
         return float(total) if np.isfinite(total) else float("inf")
@@ -162,7 +176,7 @@ def _first_order(keep: Array | float, steps: int) -> Array:
 
 
 def prefix_sum(steps: int) -> Workload:
-    """All running sums: Tr(A·X⁻¹) = ‖S·C⁻¹‖_F², S the lower triangle of ones.
+    """All running sums, their mean squared error: Tr(A·X⁻¹) = ‖S·C⁻¹‖_F²/T, S the lower triangle of ones.
 
     Args:
         steps: T.
@@ -171,15 +185,16 @@ def prefix_sum(steps: int) -> Workload:
         The workload of BandMF.
     """
     T = _validate.positive_int(steps=steps)
-    return Workload(T, ((1.0, Filter(_first_order(1.0, T), np.ones(T))),))
+    return Workload(T, ((1.0 / T, Filter(_first_order(1.0, T), np.ones(T))),))
 
 
-def sgd(
+def sgd_workload(
     steps: int, *, momentum: float = 0.0, weight_decay: float = 0.0, learning_rates: ArrayLike | None = None
 ) -> Workload:
-    """All iterates of SGD: m_t = βm_{t−1} + g_t, θ_t = (1 − η_tλ)θ_{t−1} − η_t m_t; errors of θ summed over the run.
+    """All iterates of SGD: m_t = βm_{t−1} + g_t, θ_t = (1 − η_tλ)θ_{t−1} − η_t m_t; the mean of their errors.
 
-    D = (I − β·shift)·diag(1/η)·(I − diag(1 − ηλ)·shift).
+    Tr(A·X⁻¹) = ‖H·C⁻¹‖_F²/T, H = D⁻¹ the map from sums to iterates (up to its sign), D = (I − β·shift)·diag(1/η)·
+    (I − diag(1 − ηλ)·shift).
 
     Args:
         steps: T.
@@ -188,7 +203,7 @@ def sgd(
         learning_rates: η_t > 0, one per step; all 1 if missing.
 
     Returns:
-        The workload; ``sgd(T)`` is ``prefix_sum(T)``.
+        The workload; ``sgd_workload(T)`` is ``prefix_sum(T)``.
 
     Raises:
         InvalidInput: if a rate is not positive, λη > 1, or momentum is outside [0, 1).
@@ -204,28 +219,29 @@ def sgd(
     taps = np.zeros((T, 3))
     taps[:, :2] = inner
     taps[1:, 1:] -= beta * inner[:-1]
-    return Workload(T, ((1.0, Filter(taps if beta else inner, np.ones(T))),))
+    return Workload(T, ((1.0 / T, Filter(taps if beta else inner, np.ones(T))),))
 
 
-def noise_curve(eigenvalues: ArrayLike, learning_rate: float, steps: int, *, tolerance: float = 1e-13) -> Workload:
+def noisecurve_workload(eigenvalues: ArrayLike, step_size: float, steps: int, *, tolerance: float = 1e-13) -> Workload:
     """The last iterate's expected loss on a quadratic, eq. (1) of NoiseCurve: A = VᵀMV, V[i, j] = (1 − ημ_i)^{T−1−j}.
 
-    It is rank-deficient: minimise it through ``optimise_noise_curve``, never alone.
+    On ½wᵀHw with noise σ·(C⁻¹Z) on every gradient, the last iterate's expected excess loss over noise-free descent is
+    ½η²σ²·Tr(A·X⁻¹) (Theorem 4.1). A is rank-deficient: ``optimise`` regularises it.
 
     Args:
         eigenvalues: μ_i ≥ 0 of a public Hessian, with multiplicity.
-        learning_rate: η.
+        step_size: η.
         steps: T.
         tolerance: of the truncation, relative to Tr(A).
 
     Returns:
         The workload, of rank 12–25 for typical spectra, with its error bound.
     """
-    modes = compress_modes(compress_spectrum(eigenvalues, learning_rate, steps), steps, tolerance)
+    modes = compress_modes(compress_spectrum(eigenvalues, step_size, steps), steps, tolerance)
     return Workload(len(modes.V), ((1.0, LowRank(modes.V)),), modes.error, full_rank=False)
 
 
-def gradient_norms(eigenvalues: ArrayLike, learning_rate: float, steps: int) -> Workload:
+def gradient_norms(eigenvalues: ArrayLike, step_size: float, steps: int) -> Workload:
     """Mean squared gradient along the run on a quadratic: (1/T)Σ_t Σ_i μ_i² (noise of iterate t along i)².
 
     A[j, k] = (1/T)Σ_{t ≥ max(j,k)} Σ_i μ_i²(1 − ημ_i)^{2t−j−k}: what eq. (2) of NoiseCurve sets out to be. The printed
@@ -233,33 +249,33 @@ def gradient_norms(eigenvalues: ArrayLike, learning_rate: float, steps: int) -> 
 
     Args:
         eigenvalues: μ_i ≥ 0 of a public Hessian, with multiplicity.
-        learning_rate: η.
+        step_size: η.
         steps: T.
 
     Returns:
         The workload: one filter per decay rate.
     """
-    return _decaying(eigenvalues, learning_rate, steps, as_printed=False)
+    return _decaying(eigenvalues, step_size, steps, as_printed=False)
 
 
-def noise_curve_paper_2(eigenvalues: ArrayLike, learning_rate: float, steps: int) -> Workload:
+def noise_curve_paper_2(eigenvalues: ArrayLike, step_size: float, steps: int) -> Workload:
     """Eq. (2) of NoiseCurve as printed: 𝕿 ⊙ VᵀM²V with 𝕿[j, k] = (T − max(j, k))/T.
 
     𝕿 = (1/T)Σ_t 1[j ≤ t]1[k ≤ t], so every decay rate is a filter s_t = q·s_{t−1} + x_t with weights q^{2(T−1−t)}/T.
 
     Args:
         eigenvalues: μ_i ≥ 0 of a public Hessian, with multiplicity.
-        learning_rate: η.
+        step_size: η.
         steps: T.
 
     Returns:
         The workload: one filter per decay rate. Weights fade towards early steps: not safely full rank.
     """
-    return _decaying(eigenvalues, learning_rate, steps, as_printed=True)
+    return _decaying(eigenvalues, step_size, steps, as_printed=True)
 
 
-def _decaying(eigenvalues: ArrayLike, learning_rate: float, steps: int, *, as_printed: bool) -> Workload:
-    decays = compress_spectrum(eigenvalues, learning_rate, steps, power=2)
+def _decaying(eigenvalues: ArrayLike, step_size: float, steps: int, *, as_printed: bool) -> Workload:
+    decays = compress_spectrum(eigenvalues, step_size, steps, power=2)
     T = _validate.positive_int(steps=steps)
     left = np.arange(T - 1, -1, -1.0)
     terms = []

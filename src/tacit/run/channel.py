@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.accounting import Certificate
 from tacit.errors import BudgetExhausted, MechanismMismatch
+from tacit.factorisation import StreamingNoise, StreamState
 from tacit.mechanism import Adjacency, Factorised, FullBatch, Independent, Mechanism
 from tacit.run.clipped_sum import REGISTRY, Bounded, ClippedSum
 from tacit.run.randomness import SEEDED, Streams
@@ -36,7 +37,7 @@ class Checkpoint:
         seeded: whether the run was seeded (and so not private).
         step: the next step.
         release: the next release within it.
-        past: earlier rows of correlated noise, newest last.
+        rows: what correlated noise keeps of its earlier rows.
         stream: sensitivity and size that correlated noise was drawn for.
     """
 
@@ -45,7 +46,7 @@ class Checkpoint:
     seeded: bool
     step: int
     release: int
-    past: tuple[Array, ...] = ()
+    rows: Array | None = None
     stream: tuple[float, int] | None = None
 
     def __repr__(self) -> str:
@@ -118,7 +119,10 @@ class Channel:
         self._records = records
         self._batches = Batches(mechanism.sampling, records, self._replicas, self._streams)
         self._step, self._release = (resume.step, resume.release) if resume else (0, 0)
-        self._past: list[Array] = [row.copy() for row in resume.past] if resume else []
+        noise = mechanism.noise
+        self._correlated = StreamingNoise(noise.bands.values) if isinstance(noise, Factorised) else None
+        rows = resume.rows if resume else None
+        self._rows = None if rows is None else StreamState(rows.copy(), self._step)
         self._stream = resume.stream if resume else None
         self._batch = self._batches.mask(self._step) if self._step < mechanism.steps else None
 
@@ -155,7 +159,7 @@ class Channel:
         step, release = divmod(index + 1, m.releases)
         batch = self._batch if step == self._step else (self._batches.mask(step) if step < m.steps else None)
         # All at once, and before anything is handed out: an interrupt leaves a release either made or not.
-        self._step, self._release, self._batch, self._past = step, release, batch, self._kept(noise)
+        self._step, self._release, self._batch = step, release, batch
         return clean + noise
 
     def sweep(self, sweep: Sweep, state: State) -> State:
@@ -236,24 +240,17 @@ class Channel:
             As many numbers as ``clean`` has.
         """
         content = hashlib.blake2b(np.ascontiguousarray(clean).tobytes()).digest()
-        z = sigma * self._streams.at("noise", index, content).standard_normal(clean.shape)
-        if not isinstance(self.mechanism.noise, Factorised):
-            return z
-        return self._correlated(self.mechanism.noise, z)
+        rng = self._streams.at("noise", index, content)
+        if self._correlated is None:
+            return np.asarray(sigma * rng.standard_normal(clean.shape))
+        if self._rows is None:
+            self._rows = self._correlated.init(clean.size)
+        self._rows.step = index  # a row that was begun and not released is made again
+        return np.asarray(sigma * self._correlated.next(self._rows, rng).reshape(clean.shape))
 
-    def _correlated(self, noise: Factorised, z: Array) -> Array:
-        """Row t of C⁻¹Z from the rows before it: x_t = (z_t − Σ_i C[t, t−i] x_{t−i}) / C[t, t]."""
-        bands, t = noise.bands.values, self._step
-        toeplitz = len(bands) == 1
-        row = z
-        for i in range(1, min(noise.n_bands, t + 1)):
-            row = row - bands[0 if toeplitz else t - i, i] * self._past[-i]
-        return np.asarray(row / bands[0 if toeplitz else t, 0])
-
-    def _kept(self, row: Array) -> list[Array]:
-        """The rows of correlated noise that later ones need."""
-        noise = self.mechanism.noise
-        return [*self._past, row][-max(noise.n_bands - 1, 1) :] if isinstance(noise, Factorised) else []
+    def dice(self) -> np.random.Generator:
+        """Secret randomness of this step for what a sum itself draws (dropout): the same if the step is repeated."""
+        return self._streams.at("dice", self._step)
 
     def checkpoint(self) -> Checkpoint:
         """Where the channel stands. Store it with mode 0600: it holds the noise key."""
@@ -264,7 +261,7 @@ class Channel:
             self._streams.seeded,
             self._step,
             self._release,
-            tuple(row.copy() for row in self._past),
+            None if self._rows is None else self._rows.rows.copy(),
             self._stream,
         )
 

@@ -15,13 +15,13 @@ import numpy as np
 
 from tacit import _validate
 from tacit.errors import InvalidInput
-from tacit.estimators.saving import CLASSES, load_model_and_extra, save_model, write_whole
+from tacit.estimators.saving import CLASSES, load_model_and_extra, save_model
 from tacit.ledger import Ledger
 from tacit.tables.encoding import check_columns, encode
 from tacit.tables.reading import Table
 from tacit.tables.schema import Schema
 
-__all__ = ["MODELS", "TableModel", "WatchedLedger", "as_csv", "check_output", "fit_table", "open_ledger", "write_whole"]
+__all__ = ["MODELS", "TableModel", "WatchedLedger", "as_csv", "check_output", "fit_table", "open_ledger"]
 
 MODELS = {
     "logistic": "DPLogisticRegression",

@@ -1,0 +1,159 @@
+"""The registered sum of PyTorch: per-record gradients, each clipped to norm C, in chunks of records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.func import grad, vmap
+
+from tacit import _validate
+from tacit.errors import InvalidInput
+from tacit.run import ClippedSum, register
+from tacit.torch.distributed import Team
+from tacit.torch.objective import Objective, Parameters, Record
+from tacit.torch.records import Records
+
+__all__ = ["CHUNK", "PerRecordGradients", "chunk_for"]
+
+Array = NDArray[Any]
+Mask = NDArray[np.bool_]
+CHUNK = 64
+"""Records whose gradients are held at once, at most: more is not faster on a CPU."""
+_HELD = 64_000_000  # numbers in the gradients of a chunk
+_SHRINK = 1 - 2.0**-20
+"""Clipped gradients are this much shorter than C, so that rounding to float32 cannot make them longer."""
+
+
+def chunk_for(size: int) -> int:
+    """A chunk whose gradients fit into memory: 64 records, or fewer for large models."""
+    return max(1, min(CHUNK, _HELD // max(size, 1)))
+
+
+@register("per-record-gradients")
+class PerRecordGradients(ClippedSum):
+    """Σ over a batch of ∇ℓ(θ; record)·min(1, C/‖∇ℓ‖): one record's gradient never depends on another record.
+
+    Gradients come from ``torch.func`` (vmap over grad) in chunks, norms and sums are taken in float64. A gradient that
+    is not finite counts as zero: it must not poison the sum, and the sum must not tell.
+
+    Args:
+        objective: loss of a model.
+        records: the private records.
+        bound: C.
+        chunk_size: how many gradients are held at once; the sum does not depend on it (but for rounding).
+        vectorised: False for modules that vmap cannot batch: one backward pass per record.
+        team: the processes that share the batch; None for one.
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        records: Records,
+        bound: float,
+        *,
+        chunk_size: int | None = None,
+        vectorised: bool = True,
+        team: Team | None = None,
+    ) -> None:
+        self.bound = _validate.positive(bound=bound)
+        self.records, self.size = len(records), objective.size
+        self._objective, self._data, self._team = objective, records, team or Team()
+        chunk = chunk_for(self.size) if chunk_size is None else chunk_size
+        self._chunk = _validate.positive_int(chunk_size=chunk)
+        self._vectorised = vectorised
+
+    def contributions(self, state: Array, index: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Unclipped gradients, (replicas, len(index), size)."""
+        rows = []
+        for theta in state:
+            at = self._parameters(theta)
+            parts = [self._gradients(at, self._moved(self._data.take(index[c]))) for c in self._chunks(len(index))]
+            rows.append(torch.cat([_rows(part, self._objective.names) for part in parts]).double().cpu().numpy())
+        return np.stack(rows)
+
+    def total(self, state: Array, batch: Mask) -> NDArray[np.float64]:
+        """Σ of the clipped gradients of each replica's batch, (replicas, size)."""
+        return np.stack([self._one(theta, np.flatnonzero(mask)) for theta, mask in zip(state, batch, strict=True)])
+
+    def _one(self, theta: Array, index: NDArray[np.intp]) -> NDArray[np.float64]:
+        at = self._parameters(theta)
+        share = self._team.share(index)
+        out = torch.zeros(self.size, dtype=torch.float64, device=self._objective.device())
+        for chunk in self._chunks(len(share)):
+            out += self._clipped(self._gradients(at, self._moved(self._data.take(share[chunk]))))
+        return self._team.summed(out.cpu()).numpy()
+
+    def follow(self, theta: Array) -> None:
+        """This process's share of a sum that another process asked for."""
+        self._one(theta, np.empty(0, np.intp))
+
+    def _chunks(self, count: int) -> Iterator[slice]:
+        return (slice(first, first + self._chunk) for first in range(0, count, self._chunk))
+
+    def _parameters(self, theta: Array) -> Parameters:
+        like = self._objective.trainable()
+        parts = self._objective.unflatten(torch.from_numpy(np.ascontiguousarray(theta)))
+        return {name: part.to(like[name]) for name, part in parts.items()}
+
+    def _moved(self, records: Record) -> Record:
+        """On the model's device, and floats of the model's type: data in float64 are no reason to fail."""
+        like = next(iter(self._objective.trainable().values()))
+        return tuple(part.to(like) if part.is_floating_point() else part.to(like.device) for part in records)
+
+    def _gradients(self, at: Parameters, records: Record) -> Parameters:
+        """Per-record gradients by name, each (records, *shape)."""
+        one = grad(lambda p, record: self._objective.loss(p, tuple(part[None] for part in record)))
+        try:
+            if self._vectorised:
+                out: Parameters = vmap(one, in_dims=(None, 0), randomness="different")(at, records)
+                return out
+            each = [one(at, tuple(part[i] for part in records)) for i in range(len(records[0]))]
+            return {name: torch.stack([g[name] for g in each]) for name in self._objective.names}
+        except InvalidInput:
+            raise
+        except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
+            reason = _public(error)
+        raise InvalidInput(reason)
+
+    def _clipped(self, gradients: Parameters) -> Tensor:
+        flat = [gradients[name].flatten(1) for name in self._objective.names]
+        norms = [torch.linalg.vector_norm(g, dim=1, dtype=torch.float64) for g in flat]
+        norm = torch.stack(norms).square_().sum(0).sqrt_()
+        finite = torch.isfinite(norm)
+        scale = torch.where(norm > self.bound * _SHRINK, self.bound * _SHRINK / norm, 1.0)
+        if not finite.all():  # zero times NaN is NaN: the rows themselves must go
+            flat, scale = [g[finite] for g in flat], scale[finite]
+        return torch.cat([scale @ g.double() for g in flat])
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, records: int) -> tuple[PerRecordGradients, PerRecordGradients, Array]:
+        """Neighbours under a small network in float64, with gradients of all lengths and opposite directions."""
+        X, y = rng.normal(size=(records, 3)), rng.normal(size=(records, 1)) * rng.choice([0.01, 30], size=(records, 1))
+        X2, y2 = X.copy(), y.copy()
+        y[0] = 40.0
+        X2[0], y2[0] = (X[0], -y[0]) if rng.random() < 0.5 else (rng.normal(size=3), rng.normal(size=1) * 50)
+        model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+        objective = Objective(model, nn.MSELoss())
+        sides = [Records((torch.from_numpy(a), torch.from_numpy(b))) for a, b in ((X, y), (X2, y2))]
+        here, there = (cls(objective, side, 0.8, chunk_size=2) for side in sides)
+        return here, there, rng.normal(size=(1, objective.size)) * 0.3
+
+
+def _rows(gradients: Parameters, names: list[str]) -> Tensor:
+    return torch.cat([gradients[name].flatten(1) for name in names], dim=1)
+
+
+def _public(error: Exception) -> str:
+    """What may be said about a failure inside the model: types and shapes, never a value of a record."""
+    said = " ".join(str(error).split())[:300]
+    if "vmap" in said and ("batching rule" in said or "in-place" in said or "inplace" in said or ".item()" in said):
+        return "vmap cannot batch this model or loss over records: pass vectorised=False (one record at a time)"
+    told = any(word in said for word in ("shape", "dtype", "scalar type", "size", "dimension", "argument", "channels"))
+    if told and "out of " not in said and "index" not in said:
+        return f"the model or loss_fn fails on the records: {said}"
+    return "the model or loss_fn fails on the records: try it on a made-up batch to see why"

@@ -1,0 +1,121 @@
+"""Private records in whatever form PyTorch people hold them; read by index only, by the registered sum."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
+
+from tacit.errors import InvalidInput, MechanismMismatch
+from tacit.torch.objective import Record
+
+__all__ = ["Records"]
+
+_READ = 256  # records at a time, where all of them are read
+
+
+class Records:
+    """Records by number: tensors or arrays of one length, or a map-style dataset.
+
+    Args:
+        data: a tuple of tensors or arrays (inputs…, target), a ``TensorDataset``, or any dataset with ``len`` and
+            ``[i]``; a ``DataLoader`` is refused because it draws batches of its own.
+
+    >>> import torch
+    >>> data = Records((torch.arange(6.0).view(3, 2), torch.tensor([0, 1, 1])))
+    >>> len(data), [part.shape for part in data.take([0, 2])]
+    (3, [torch.Size([2, 2]), torch.Size([2])])
+    """
+
+    def __init__(self, data: object) -> None:
+        if isinstance(data, DataLoader):
+            raise MechanismMismatch("a DataLoader draws its own batches, which no theorem covers: pass its .dataset")
+        if isinstance(data, IterableDataset):
+            raise InvalidInput("an iterable dataset cannot be sampled by record: use one with len() and [i]")
+        self._source = data
+        self._tensors: Record | None = None
+        self._dataset: Dataset[Any] | None = None
+        if isinstance(data, TensorDataset):
+            self._tensors = data.tensors
+        elif isinstance(data, Tensor | np.ndarray):
+            self._tensors = (_tensor(data),)
+        elif isinstance(data, tuple | list):
+            self._tensors = tuple(_tensor(part) for part in data)
+        elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+            self._dataset = cast("Dataset[Any]", data)
+        else:
+            raise InvalidInput("data must be a tuple of tensors (inputs…, target) or a dataset with len() and [i]")
+        self._count = self._length()
+
+    def _length(self) -> int:
+        if self._dataset is not None:
+            count = len(self._dataset)  # type: ignore[arg-type]
+        elif not self._tensors or any(part.ndim == 0 for part in self._tensors):
+            raise InvalidInput("data holds no records: pass tensors with one row per record")
+        else:
+            if len({len(part) for part in self._tensors}) > 1:
+                raise InvalidInput(f"data has parts of lengths {[len(p) for p in self._tensors]}: they must match")
+            count = len(self._tensors[0])
+        if count == 0:
+            raise InvalidInput("data holds no records: there is nothing to train on")
+        return count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def wraps(self, data: object) -> bool:
+        """Whether these records were made from this very object."""
+        return data is self._source
+
+    def take(self, index: Sequence[int] | NDArray[np.intp]) -> Record:
+        """These records, stacked.
+
+        Args:
+            index: their numbers.
+
+        Returns:
+            One tensor per part of a record, with a leading axis.
+
+        Raises:
+            InvalidInput: if a dataset's items are no tensors or numbers.
+        """
+        if self._tensors is not None:
+            rows = torch.as_tensor(np.asarray(index))
+            return tuple(part[rows] for part in self._tensors)
+        assert self._dataset is not None
+        try:
+            batch = default_collate([self._dataset[int(i)] for i in index])
+        except TypeError:
+            batch = None
+        parts = tuple(batch) if isinstance(batch, tuple | list) else (batch,)
+        if not all(isinstance(part, Tensor) for part in parts):
+            raise InvalidInput("the dataset's items must be tuples of tensors or numbers: (inputs…, target)")
+        return parts
+
+    def fingerprint(self) -> bytes:
+        """A digest of every record, **secret**: a checkpoint remembers which data it belongs to."""
+        digest = hashlib.blake2b(digest_size=32)
+        with torch.random.fork_rng(devices=[]):  # datasets that draw (augmentation) draw the same each time
+            torch.manual_seed(0)
+            for first in range(0, self._count, _READ):
+                for part in self.take(np.arange(first, min(first + _READ, self._count))):
+                    digest.update(f"{part.dtype}{tuple(part.shape)}".encode())
+                    digest.update(part.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        return digest.digest()
+
+
+def _tensor(part: object) -> Tensor:
+    """A tensor of one part of the records; arrays of floats become the default type, as PyTorch's models expect."""
+    if isinstance(part, Tensor):
+        return part
+    array = np.asarray(part)
+    if array.dtype.kind not in "biuf":
+        raise InvalidInput("data must hold numbers: encode text and categories before training")
+    out = torch.from_numpy(np.ascontiguousarray(array))
+    return out.to(torch.get_default_dtype()) if array.dtype.kind == "f" else out

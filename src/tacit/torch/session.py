@@ -1,0 +1,226 @@
+"""One run of a plan: the records, the channel in front of them, and the steps of the parameters."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
+
+from tacit.errors import InvalidInput, MechanismMismatch
+from tacit.run import Channel, Checkpoint, Streams
+from tacit.torch import checkpoint as files
+from tacit.torch.distributed import Team
+from tacit.torch.gradients import PerRecordGradients
+from tacit.torch.objective import LossFunction, Objective, RecordLoss
+from tacit.torch.records import Records
+
+if TYPE_CHECKING:
+    from tacit.torch.plan import TrainingPlan
+
+__all__ = ["Session"]
+
+
+class Session:
+    """What is alive while a plan runs. Only the leader of a team has a channel.
+
+    Args:
+        plan: its public numbers.
+        records: the private records.
+        resume: where the channel stood, for a restored run.
+
+    Attributes:
+        step: the next one.
+    """
+
+    def __init__(self, plan: TrainingPlan, records: Records, resume: Checkpoint | None = None) -> None:
+        self._plan, self._records, self._team = plan, records, Team()
+        self._fingerprint: bytes | None = None
+        if self._team.size > 1:
+            self._team.agree(bytes.fromhex(plan.digest), "settings")
+            self._team.agree(self._data_digest(), "data")
+        self._channel: Channel | None = None
+        if self._team.leads:
+            streams = None if resume else Streams(plan.seed)
+            self._channel = Channel(plan.noise.certificate, len(records), streams=streams, resume=resume)
+        self.step = resume.step if resume else 0
+        self._sum: tuple[nn.Module, object, Objective, PerRecordGradients] | None = None
+        self._optimizer: Optimizer | None = None
+
+    @classmethod
+    def open(cls, plan: TrainingPlan, records: Records) -> Session:
+        """A new run: the ledger is charged first."""
+        if plan.budget is not None and Team().leads:
+            plan.budget.reserve(plan.certificate, plan.note)
+        return cls(plan, records)
+
+    def holds(self, data: object) -> bool:
+        """Whether these are the records of this run."""
+        if data is self._records or self._records.wraps(data):
+            return True
+        other = data if isinstance(data, Records) else Records(data)
+        return len(other) == len(self._records) and other.fingerprint() == self._data_digest()
+
+    def _data_digest(self) -> bytes:
+        if self._fingerprint is None:
+            self._fingerprint = self._records.fingerprint()
+        return self._fingerprint
+
+    # -- a step ---------------------------------------------------------------------------------------------
+
+    def advance(self, model: nn.Module, loss_fn: LossFunction | RecordLoss, optimizer: Optimizer | None) -> None:
+        """Release the noisy sum of clipped gradients and move the parameters along it.
+
+        Args:
+            model: its trainable parameters move.
+            loss_fn: of records.
+            optimizer: instead of SGD.
+        """
+        objective, total = self._summed(model, loss_fn)
+        theta = objective.flatten(objective.trainable()).cpu().numpy()
+        with self._dice(objective.device()):
+            if self._channel is not None:
+                noisy = torch.from_numpy(self._channel.release(total, theta[None])[0])
+            else:
+                total.follow(theta)
+                noisy = torch.empty(objective.size, dtype=torch.float64)
+        gradient = self._team.told(noisy) / self._plan.batch_size
+        self._move(model, objective, gradient, optimizer)
+        self.step += 1
+
+    @contextlib.contextmanager
+    def _dice(self, device: torch.device) -> Iterator[None]:
+        """PyTorch's generators, seeded secretly for this step: dropout repeats itself on resuming, and nowhere else.
+
+        Secret, because theorems about sampled batches need masks that do not depend on who else is in the batch: which
+        is so on average over masks that nobody knows, not for a fixed seed.
+        """
+        seed = torch.zeros(1, dtype=torch.int64)
+        if self._channel is not None:
+            seed[0] = int(self._channel.dice().integers(2**62))
+        told = int(self._team.told(seed)) + self._team.rank
+        if device.type == "cpu":
+            with torch.random.fork_rng(devices=[]):
+                torch.default_generator.manual_seed(told)  # torch.manual_seed takes a stack trace for other devices
+                yield
+        else:
+            with torch.random.fork_rng(device_type=device.type):
+                torch.manual_seed(told)
+                yield
+
+    def _summed(self, model: nn.Module, loss_fn: LossFunction | RecordLoss) -> tuple[Objective, PerRecordGradients]:
+        if self._sum is None or self._sum[0] is not model or self._sum[1] is not loss_fn:
+            objective, plan = Objective(model, loss_fn), self._plan
+            total = PerRecordGradients(
+                objective,
+                self._records,
+                plan.clip_norm,
+                chunk_size=plan.chunk_size,
+                vectorised=plan.vectorised,
+                team=self._team,
+            )
+            if self._sum is None:
+                for parameter in model.parameters():  # everybody starts where the leader starts
+                    self._team.told(parameter.data)
+            self._sum = (model, loss_fn, objective, total)
+        _, _, objective, total = self._sum
+        if [n for n, p in model.named_parameters() if p.requires_grad] != objective.names:
+            raise MechanismMismatch("the trainable parameters changed during the run: freeze them before it begins")
+        return objective, total
+
+    def _move(self, model: nn.Module, objective: Objective, gradient: Tensor, optimizer: Optimizer | None) -> None:
+        """Post-processing: θ ← (1 − ηλ)θ, then the optimiser's step along the noisy mean gradient."""
+        parts, named = objective.unflatten(gradient), dict(model.named_parameters())
+        for name, part in parts.items():
+            named[name].grad = part.to(named[name])
+        if optimizer is None:
+            optimizer = self._own(model)
+            rate = float(self._plan.learning_rates[self.step])
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            with torch.no_grad():
+                for name in parts if self._plan.weight_decay else ():
+                    named[name].mul_(1 - rate * self._plan.weight_decay)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    def _own(self, model: nn.Module) -> Optimizer:
+        if self._optimizer is None:
+            trainable = [p for p in model.parameters() if p.requires_grad]
+            self._optimizer = SGD(trainable, lr=float(self._plan.learning_rates[0]), momentum=self._plan.momentum)
+        return self._optimizer
+
+    @property
+    def settled(self) -> bool:
+        """Whether the parameters have made every step that the channel has released."""
+        return self._channel is None or self._plan.n_steps - self._channel.steps_left == self.step
+
+    # -- files ----------------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str], model: nn.Module, optimizer: Optimizer | None) -> None:
+        """Write a checkpoint (the leader does).
+
+        Args:
+            path: where to.
+            model: as it stands.
+            optimizer: one of the user's own.
+
+        Raises:
+            MechanismMismatch: in the middle of a step: the last checkpoint is the one to go on from.
+        """
+        if self._channel is None:
+            return
+        if not self.settled:
+            raise MechanismMismatch("a step was interrupted half way: go on from the last checkpoint")
+        files.write(
+            Path(path),
+            plan=self._plan.digest,
+            data=self._data_digest(),
+            channel=self._channel.checkpoint(),
+            model=model.state_dict(),
+            optimizer=(optimizer or self._own(model)).state_dict(),
+        )
+
+    @classmethod
+    def restore(
+        cls,
+        plan: TrainingPlan,
+        records: Records,
+        path: str | os.PathLike[str],
+        model: nn.Module,
+        optimizer: Optimizer | None,
+    ) -> Session:
+        """Go on from a checkpoint.
+
+        Args:
+            plan: made with the same settings.
+            records: the same ones.
+            path: of the checkpoint.
+            model: gets the saved parameters.
+            optimizer: one of the user's own gets its state.
+
+        Returns:
+            The session, at the saved step.
+
+        Raises:
+            MechanismMismatch: if the checkpoint belongs to other settings or data.
+            InvalidInput: if the model or the optimiser does not fit it.
+        """
+        saved = files.read(Path(path))
+        if saved.plan != plan.digest:
+            raise MechanismMismatch("the checkpoint belongs to other settings: make the plan as it was made then")
+        session = cls(plan, records, saved.channel)
+        if session._data_digest() != saved.data:
+            raise MechanismMismatch("the checkpoint belongs to other data (or another order of it): nothing was read")
+        try:
+            model.load_state_dict(saved.model)
+            (optimizer or session._own(model)).load_state_dict(saved.optimizer)
+        except (RuntimeError, ValueError, KeyError) as error:
+            why = " ".join(str(error).split())[:200]
+            raise InvalidInput(f"the checkpoint does not fit this model or optimizer: {why}") from None
+        return session
