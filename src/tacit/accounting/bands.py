@@ -121,9 +121,7 @@ def choose_bands(
     goal = None if tolerance is None else _validate.positive(tolerance=tolerance)
     A = prefix_sum(T) if workload is None else workload
     if not isinstance(A, Workload):
-        raise InvalidInput(
-            "workload must come from tacit.factorisation: prefix_sum, sgd_workload or noisecurve_workload"
-        )
+        raise InvalidInput("workload must be a Workload of tacit.factorisation: use prefix_sum or sgd_workload")
     if A.steps != T:
         raise InvalidInput(f"the workload has {A.steps} steps, the run {T}: make it for as many steps")
     rates = {b: banded_rate(n, batch_size, b) for b in _candidates(n, batch_size, T, candidates)}

@@ -7,8 +7,18 @@ try:
 except ImportError:
     raise ImportError("tacit.torch needs PyTorch: pip install 'tacit-dp[torch]' (a CPU build is enough)") from None
 
+from tacit.torch.curvature import Spectrum, hessian_spectrum
 from tacit.torch.objective import RecordLoss
 from tacit.torch.plan import Batch, TrainingPlan
 from tacit.torch.trainer import Evaluation, PrivateTrainer, accuracy
 
-__all__ = ["Batch", "Evaluation", "PrivateTrainer", "RecordLoss", "TrainingPlan", "accuracy"]
+__all__ = [
+    "Batch",
+    "Evaluation",
+    "PrivateTrainer",
+    "RecordLoss",
+    "Spectrum",
+    "TrainingPlan",
+    "accuracy",
+    "hessian_spectrum",
+]

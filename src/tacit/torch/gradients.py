@@ -15,7 +15,8 @@ from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.run import ClippedSum, register
 from tacit.torch.distributed import Team
-from tacit.torch.objective import Objective, Parameters, Record
+from tacit.torch.layers import Gradient, Rows, chain_of
+from tacit.torch.objective import Objective, Parameters, Record, RecordLoss
 from tacit.torch.records import Records
 
 __all__ = ["CHUNK", "PerRecordGradients", "chunk_for"]
@@ -24,22 +25,25 @@ Array = NDArray[Any]
 Mask = NDArray[np.bool_]
 CHUNK = 64
 """Records whose gradients are held at once, at most: more is not faster on a CPU."""
+LINEAR_CHUNK = 512
+"""Records in one pass through a chain of linear layers, whose gradients are never formed."""
 _HELD = 64_000_000  # numbers in the gradients of a chunk
 _SHRINK = 1 - 2.0**-20
 """Clipped gradients are this much shorter than C, so that rounding to float32 cannot make them longer."""
 
 
-def chunk_for(size: int) -> int:
-    """A chunk whose gradients fit into memory: 64 records, or fewer for large models."""
-    return max(1, min(CHUNK, _HELD // max(size, 1)))
+def chunk_for(size: int, most: int = CHUNK) -> int:
+    """A chunk whose gradients fit into memory: 64 records, or fewer if each is long."""
+    return max(1, min(most, _HELD // max(size, 1)))
 
 
 @register("per-record-gradients")
 class PerRecordGradients(ClippedSum):
     """Σ over a batch of ∇ℓ(θ; record)·min(1, C/‖∇ℓ‖): one record's gradient never depends on another record.
 
-    Gradients come from ``torch.func`` (vmap over grad) in chunks, norms and sums are taken in float64. A gradient that
-    is not finite counts as zero: it must not poison the sum, and the sum must not tell.
+    Gradients come from ``torch.func`` (vmap over grad) in chunks, or from one pass for plain chains of layers
+    (``layers``); norms and sums are taken in float64. A gradient that is not finite counts as zero: it must not poison
+    the sum, and the sum must not tell.
 
     Args:
         objective: loss of a model.
@@ -63,9 +67,12 @@ class PerRecordGradients(ClippedSum):
         self.bound = _validate.positive(bound=bound)
         self.records, self.size = len(records), objective.size
         self._objective, self._data, self._team = objective, records, team or Team()
-        chunk = chunk_for(self.size) if chunk_size is None else chunk_size
-        self._chunk = _validate.positive_int(chunk_size=chunk)
         self._vectorised = vectorised
+        self._chain = chain_of(objective.model) if vectorised else None
+        if chunk_size is None:
+            linear = self._chain is not None and self._chain.is_linear  # nothing long is held: calls should be few
+            chunk_size = LINEAR_CHUNK if linear else chunk_for(self.size)
+        self._chunk = _validate.positive_int(chunk_size=chunk_size)
 
     def contributions(self, state: Array, index: NDArray[np.intp]) -> NDArray[np.float64]:
         """Unclipped gradients, (replicas, len(index), size)."""
@@ -73,7 +80,9 @@ class PerRecordGradients(ClippedSum):
         for theta in state:
             at = self._parameters(theta)
             parts = [self._gradients(at, self._moved(self._data.take(index[c]))) for c in self._chunks(len(index))]
-            rows.append(torch.cat([_rows(part, self._objective.names) for part in parts]).double().cpu().numpy())
+            rows.append(
+                torch.cat([torch.cat([g.rows() for g in part], dim=1) for part in parts]).double().cpu().numpy()
+            )
         return np.stack(rows)
 
     def total(self, state: Array, batch: Mask) -> NDArray[np.float64]:
@@ -105,30 +114,47 @@ class PerRecordGradients(ClippedSum):
         like = next(iter(self._objective.trainable().values()))
         return tuple(part.to(like) if part.is_floating_point() else part.to(like.device) for part in records)
 
-    def _gradients(self, at: Parameters, records: Record) -> Parameters:
-        """Per-record gradients by name, each (records, *shape)."""
-        one = grad(lambda p, record: self._objective.loss(p, tuple(part[None] for part in record)))
+    def _gradients(self, at: Parameters, records: Record) -> list[Gradient]:
+        """Per-record gradients, parameter by parameter."""
         try:
-            if self._vectorised:
-                out: Parameters = vmap(one, in_dims=(None, 0), randomness="different")(at, records)
-                return out
-            each = [one(at, tuple(part[i] for part in records)) for i in range(len(records[0]))]
-            return {name: torch.stack([g[name] for g in each]) for name in self._objective.names}
+            found = self._layered(at, records)
+            if found is None and self._vectorised:
+                rows = vmap(grad(self._loss), in_dims=(None, 0), randomness="different")(at, records)
+                found = {name: Rows(values) for name, values in rows.items()}
+            if found is None:
+                each = [grad(self._loss)(at, tuple(part[i] for part in records)) for i in range(len(records[0]))]
+                found = {name: Rows(torch.stack([g[name] for g in each])) for name in self._objective.names}
+            return [found[name] for name in self._objective.names]
         except InvalidInput:
             raise
         except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
             reason = _public(error)
         raise InvalidInput(reason)
 
-    def _clipped(self, gradients: Parameters) -> Tensor:
-        flat = [gradients[name].flatten(1) for name in self._objective.names]
-        norms = [torch.linalg.vector_norm(g, dim=1, dtype=torch.float64) for g in flat]
-        norm = torch.stack(norms).square_().sum(0).sqrt_()
+    def _loss(self, at: Parameters, record: Record) -> Tensor:
+        """The loss of one record by itself."""
+        return self._objective.loss(at, tuple(part[None] for part in record))
+
+    def _layered(self, at: Parameters, records: Record) -> dict[str, Gradient] | None:
+        """From one pass over the chunk, if the model is a chain of layers that treat records alone."""
+        loss_fn = self._objective.loss_fn
+        if self._chain is None or len(records) != 2 or isinstance(loss_fn, RecordLoss):
+            return None
+        inputs, target = records
+
+        def slope(outputs: Tensor) -> Tensor:
+            one = grad(lambda output, goal: self._objective.scalar(loss_fn(output[None], goal[None])))
+            out: Tensor = vmap(one, randomness="different")(outputs, target)
+            return out
+
+        return self._chain.gradients(self._objective.constants() | at, inputs, slope)
+
+    def _clipped(self, gradients: list[Gradient]) -> Tensor:
+        norm = torch.stack([g.squares() for g in gradients]).sum(0).sqrt_()
         finite = torch.isfinite(norm)
         scale = torch.where(norm > self.bound * _SHRINK, self.bound * _SHRINK / norm, 1.0)
-        if not finite.all():  # zero times NaN is NaN: the rows themselves must go
-            flat, scale = [g[finite] for g in flat], scale[finite]
-        return torch.cat([scale @ g.double() for g in flat])
+        keep = None if finite.all() else finite
+        return torch.cat([g.weighted(scale, keep) for g in gradients])
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> tuple[PerRecordGradients, PerRecordGradients, Array]:
@@ -137,15 +163,25 @@ class PerRecordGradients(ClippedSum):
         X2, y2 = X.copy(), y.copy()
         y[0] = 40.0
         X2[0], y2[0] = (X[0], -y[0]) if rng.random() < 0.5 else (rng.normal(size=3), rng.normal(size=1) * 50)
-        model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+        plain = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
+        model = plain if rng.random() < 0.5 else _Through(plain)  # either way of _gradients
         objective = Objective(model, nn.MSELoss())
         sides = [Records((torch.from_numpy(a), torch.from_numpy(b))) for a, b in ((X, y), (X2, y2))]
         here, there = (cls(objective, side, 0.8, chunk_size=2) for side in sides)
         return here, there, rng.normal(size=(1, objective.size)) * 0.3
 
 
-def _rows(gradients: Parameters, names: list[str]) -> Tensor:
-    return torch.cat([gradients[name].flatten(1) for name in names], dim=1)
+class _Through(nn.Module):
+    """A module that is no chain of layers."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        """As inner."""
+        out: Tensor = self.inner(x)
+        return out
 
 
 def _public(error: Exception) -> str:

@@ -199,5 +199,18 @@ def _workload(
         )
     if eigenvalues is None:
         raise InvalidInput("noisecurve needs spectrum=, e.g. hessian_spectrum(model, loss_fn, public_data)")
-    # The theorem knows one step size: the mean one, and momentum β moves 1/(1 − β) as far.
-    return noisecurve_workload(eigenvalues, float(rates.mean()) / (1 - momentum), steps)
+    return noisecurve_workload(eigenvalues, _effective_step(rates, momentum, eigenvalues), steps)
+
+
+def _effective_step(rates: Array, momentum: float, eigenvalues: ArrayLike) -> float:
+    """The one step size that NoiseCurve's theorem knows: a public guess that changes accuracy, never privacy.
+
+    The mean rate, and momentum β moves 1/(1 − β) as far. Clipping shortens gradients by a factor that only the records
+    know; a run that does not diverge stays below 2/(largest eigenvalue), so no more than half of that is assumed.
+
+    Returns:
+        η.
+    """
+    mu = _validate.nonnegative_array("eigenvalues", eigenvalues)
+    step = float(rates.mean()) / (1 - momentum)
+    return min(step, 1.0 / float(mu.max())) if mu.size and mu.max() > 0 else step

@@ -106,7 +106,7 @@ class Objective:
             A scalar.
 
         Raises:
-            InvalidInput: if the loss is not one number.
+            InvalidInput: if a record has no target, or the loss is not one number.
         """
         state = self.constants() | trainable
 
@@ -120,6 +120,21 @@ class Objective:
             if len(records) < 2:
                 raise InvalidInput("a record must be (inputs…, target): for other records wrap the loss in RecordLoss")
             value = self.loss_fn(call(*records[:-1]), records[-1])
+        return self.scalar(value)
+
+    @staticmethod
+    def scalar(value: Tensor) -> Tensor:
+        """A loss as a scalar.
+
+        Args:
+            value: what loss_fn returned.
+
+        Returns:
+            Without axes.
+
+        Raises:
+            InvalidInput: if it is not one number.
+        """
         if not isinstance(value, Tensor) or value.numel() != 1:
             raise InvalidInput("loss_fn must return one number for a batch: use reduction='mean'")
         return value.reshape(())

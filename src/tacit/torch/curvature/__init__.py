@@ -1,0 +1,29 @@
+"""The curvature of a training loss, from public data: eigenvalues for ``tacit.factorisation``'s NoiseCurve workloads.
+
+``hessian_spectrum`` is the way in; the parts are ``products`` (Hv), ``lanczos``, ``density``, ``tail``, ``dominance``.
+"""
+
+from tacit.torch.curvature.density import Count, count_above, probe
+from tacit.torch.curvature.dominance import dominance, hessian, positive_part
+from tacit.torch.curvature.lanczos import Eigenvalues, Sweep, lanczos
+from tacit.torch.curvature.products import HessianProduct, dense_hessian
+from tacit.torch.curvature.spectrum import Spectrum, hessian_spectrum
+from tacit.torch.curvature.tail import TailFit, fit_tail
+
+__all__ = [
+    "Count",
+    "Eigenvalues",
+    "HessianProduct",
+    "Spectrum",
+    "Sweep",
+    "TailFit",
+    "count_above",
+    "dense_hessian",
+    "dominance",
+    "fit_tail",
+    "hessian",
+    "hessian_spectrum",
+    "lanczos",
+    "positive_part",
+    "probe",
+]

@@ -1,0 +1,265 @@
+"""Per-record gradients of plain chains of layers, from one pass over a whole chunk of records.
+
+``torch.func`` keeps records apart by construction, whatever a model does, at about twice the cost of a batch gradient.
+Most models people train are ``nn.Sequential`` of layers that act on each record by itself. For those, one batched pass
+gives the input a and the output gradient d of every layer, and the gradient of record i is a formula in (a_i, d_i):
+
+- linear: W ↦ d_i a_iᵀ. Rank one: norm ‖d_i‖‖a_i‖, weighted sum DᵀΛA; it is never formed (Goodfellow 2015);
+- convolution: the gradient of one image, for all images at once as a convolution with as many groups as images;
+- group and layer norm: Σ over positions of d_i·x̂_i.
+
+Only exact types of the table below are trusted to treat records alone, without hooks, and with a record axis where the
+layer expects one. Anything else takes the other way.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.functional import group_norm, layer_norm
+
+__all__ = ["Chain", "Gradient", "Outer", "Rows", "chain_of"]
+
+_SMALL = 4_000_000  # numbers that are worth keeping in float64 between norm and sum
+
+
+class Gradient(Protocol):
+    """The gradients of some records with respect to one parameter."""
+
+    def squares(self) -> Tensor:
+        """Squared norms in float64, (records,)."""
+
+    def weighted(self, weights: Tensor, keep: Tensor | None) -> Tensor:
+        """Σ_i weights_i·gradient_i over the records that are kept, flat, float64."""
+
+    def rows(self) -> Tensor:
+        """All of them, (records, size)."""
+
+
+def _norms(rows: Tensor) -> Tensor:
+    out: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
+    return out
+
+
+class Rows:
+    """Gradients that are there, one row per record."""
+
+    def __init__(self, values: Tensor) -> None:
+        self._values = values.flatten(1)
+        self._double = self._values.double() if values.numel() <= _SMALL else None
+
+    def squares(self) -> Tensor:
+        """Squared norms."""
+        return _norms(self._values if self._double is None else self._double).square_()
+
+    def weighted(self, weights: Tensor, keep: Tensor | None) -> Tensor:
+        """Weighted sum; rows that are not kept are not touched (zero times NaN is NaN)."""
+        values = self._values.double() if self._double is None else self._double
+        return weights @ values if keep is None else weights[keep] @ values[keep]
+
+    def rows(self) -> Tensor:
+        """As they are."""
+        return self._values
+
+
+@dataclass(frozen=True)
+class Outer:
+    """Rank-one gradients d_i a_iᵀ, never formed.
+
+    Attributes:
+        left: d, (records, out).
+        right: a, (records, in).
+    """
+
+    left: Tensor
+    right: Tensor
+
+    def squares(self) -> Tensor:
+        """‖d_i‖²‖a_i‖²."""
+        return (_norms(self.left) * _norms(self.right)).square_()
+
+    def weighted(self, weights: Tensor, keep: Tensor | None) -> Tensor:
+        """DᵀΛA."""
+        left, right = self.left.double(), self.right.double()
+        if keep is not None:
+            weights, left, right = weights[keep], left[keep], right[keep]
+        return ((weights[:, None] * left).T @ right).reshape(-1)
+
+    def rows(self) -> Tensor:
+        """Formed."""
+        return torch.einsum("io,ij->ioj", self.left, self.right).flatten(1)
+
+
+# -- layers with parameters ---------------------------------------------------------------------------------
+
+
+def _linear(layer: nn.Module, a: Tensor, d: Tensor) -> tuple[Gradient, Gradient]:
+    if a.ndim == 2:
+        return Outer(d, a), Rows(d)
+    a, d = a.flatten(1, -2), d.flatten(1, -2)
+    return Rows(torch.bmm(d.transpose(1, 2), a)), Rows(d.sum(dim=1))
+
+
+def _convolution(layer: nn.Module, a: Tensor, d: Tensor) -> tuple[Gradient, Gradient]:
+    """One group per record: PyTorch's own weight gradient then keeps them apart."""
+    assert isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d)
+    m, out = d.shape[:2]
+    like = layer.weight.detach().new_empty(()).expand(m * out, *layer.weight.shape[1:])  # only its shape is read
+    _, weight, _ = torch.ops.aten.convolution_backward(
+        d.reshape(1, m * out, *d.shape[2:]),
+        a.reshape(1, m * a.shape[1], *a.shape[2:]),
+        like,
+        None,
+        layer.stride,
+        layer.padding,
+        layer.dilation,
+        False,
+        [0] * (a.ndim - 2),
+        m,
+        [False, True, False],
+    )
+    return Rows(weight.reshape(m, -1)), Rows(d.flatten(2).sum(dim=2))
+
+
+def _group_norm(layer: nn.Module, a: Tensor, d: Tensor) -> tuple[Gradient, Gradient]:
+    assert isinstance(layer, nn.GroupNorm)
+    scaled = d * group_norm(a, layer.num_groups, eps=layer.eps)
+    over = tuple(range(2, a.ndim))
+    return (Rows(scaled.sum(dim=over)), Rows(d.sum(dim=over))) if over else (Rows(scaled), Rows(d))
+
+
+def _layer_norm(layer: nn.Module, a: Tensor, d: Tensor) -> tuple[Gradient, Gradient]:
+    assert isinstance(layer, nn.LayerNorm)
+    scaled = d * layer_norm(a, layer.normalized_shape, eps=layer.eps)
+    over = tuple(range(1, a.ndim - len(layer.normalized_shape)))
+    return (Rows(scaled.sum(dim=over)), Rows(d.sum(dim=over))) if over else (Rows(scaled), Rows(d))
+
+
+def _plain_convolution(layer: nn.Module) -> bool:
+    assert isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d)
+    return layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+
+
+Rule = Callable[[nn.Module, Tensor, Tensor], tuple[Gradient, Gradient]]
+RULES: dict[type[nn.Module], Rule] = {
+    nn.Linear: _linear,
+    nn.Conv1d: _convolution,
+    nn.Conv2d: _convolution,
+    nn.Conv3d: _convolution,
+    nn.GroupNorm: _group_norm,
+    nn.LayerNorm: _layer_norm,
+}
+"""Gradients of (weight, bias) from a layer's input and output gradient."""
+ALONE: tuple[type[nn.Module], ...] = (
+    *(nn.Identity, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh),
+    *(nn.Sigmoid, nn.Softplus, nn.Hardtanh, nn.Hardswish, nn.Dropout, nn.Flatten),
+    *(nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
+    *(nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d),
+)
+"""Layers without parameters that act on each record by itself."""
+
+
+def _record_axis(layer: nn.Module, a: Tensor) -> bool:
+    """Whether the layer takes axis 0 for records: a convolution of three axes would take it for channels."""
+    if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d):
+        return a.ndim == layer.weight.ndim
+    if isinstance(layer, nn.LayerNorm):
+        return a.ndim > len(layer.normalized_shape)
+    return a.ndim >= 2
+
+
+# -- the chain ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Link:
+    name: str
+    layer: nn.Module
+    rule: Rule | None
+
+
+def chain_of(model: nn.Module) -> Chain | None:
+    """The model as a chain of trusted layers, or None if it is something else."""
+    links: list[_Link] = []
+    if not _collect(model, "", links):
+        return None
+    parameters = [id(p) for link in links for p in link.layer.parameters()]
+    return Chain(links) if len(set(parameters)) == len(parameters) else None
+
+
+def _collect(module: nn.Module, name: str, links: list[_Link]) -> bool:
+    if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
+        return False
+    if type(module) is nn.Sequential:
+        return all(_collect(child, f"{name}{key}.", links) for key, child in module.named_children())
+    kind, rule = type(module), RULES.get(type(module))
+    if rule is None and kind not in ALONE:
+        return False
+    if rule is _convolution and not _plain_convolution(module):
+        return False
+    if isinstance(module, nn.Flatten) and module.start_dim < 1:
+        return False
+    if isinstance(module, nn.MaxPool1d | nn.MaxPool2d | nn.MaxPool3d) and module.return_indices:
+        return False
+    links.append(_Link(name, module, rule if any(True for _ in module.parameters()) else None))
+    return True
+
+
+class Chain:
+    """Layers in order, each of which treats records alone."""
+
+    def __init__(self, links: list[_Link]) -> None:
+        self._links = links
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether its only parameters are those of linear layers."""
+        return all(link.rule in (None, _linear) for link in self._links)
+
+    def gradients(
+        self, at: dict[str, Tensor], inputs: Tensor, output_gradient: Callable[[Tensor], Tensor]
+    ) -> dict[str, Gradient] | None:
+        """Per-record gradients by parameter name.
+
+        Args:
+            at: values of all parameters.
+            inputs: (records, …).
+            output_gradient: from outputs to the gradient of each record's loss with respect to its own output.
+
+        Returns:
+            The gradients, or None if a layer would not take the first axis for records.
+        """
+        ends: list[tuple[_Link, Tensor, Tensor]] = []
+        h = inputs
+        with torch.enable_grad():
+            for link in self._links:
+                if not _record_axis(link.layer, h):
+                    return None
+                before = h
+                own = {name: at[link.name + name] for name, _ in link.layer.named_parameters()}
+                h = functional_call(_out_of_place(link.layer), own, (h,))
+                if link.rule is not None:
+                    h = h if h.requires_grad else h.requires_grad_()
+                    ends.append((link, before.detach(), h))
+        slopes = torch.autograd.grad(h, [end for _, _, end in ends], output_gradient(h.detach()))
+        out: dict[str, Gradient] = {}
+        for (link, before, _), slope in zip(ends, slopes, strict=True):
+            assert link.rule is not None
+            weight, bias = link.rule(link.layer, before, slope)
+            out[link.name + "weight"], out[link.name + "bias"] = weight, bias
+        return out
+
+
+def _out_of_place(layer: nn.Module) -> nn.Module:
+    """The same layer, leaving its input alone: that is what gradients are made from."""
+    if not getattr(layer, "inplace", False):
+        return layer
+    plain = copy.copy(layer)
+    plain.inplace = False  # type: ignore[assignment]
+    return plain
