@@ -17,7 +17,7 @@ import tacit
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-MODULES = sorted(m.name for m in pkgutil.walk_packages(tacit.__path__, "tacit.") if ".torch" not in m.name)
+MODULES = sorted(m.name for m in pkgutil.walk_packages(tacit.__path__, "tacit."))
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +35,7 @@ def test_some_docstrings_have_examples() -> None:
     assert found >= 10
 
 
-NAMES = ("curvature", "factorisation", "linear_models", "preprocessing", "selection")
+NAMES = ("curvature", "factorisation", "linear_models", "preprocessing", "selection", "training")
 PAGES = [README, *(ROOT / "docs" / f"{name}.md" for name in NAMES)]
 
 
