@@ -24,7 +24,9 @@ __all__ = ["CHUNK", "PerRecordGradients", "chunk_for"]
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]
 CHUNK = 64
-"""Records whose gradients are held at once, at most: more is not faster on a CPU."""
+"""Records whose gradients vmap holds at once, at most: more is not faster on a CPU."""
+CHAIN_CHUNK = 32
+"""Records in one pass through a chain of layers: more takes more memory and hardly less time."""
 LINEAR_CHUNK = 512
 """Records in one pass through a chain of linear layers, whose gradients are never formed."""
 _HELD = 64_000_000  # numbers in the gradients of a chunk
@@ -70,8 +72,9 @@ class PerRecordGradients(ClippedSum):
         self._vectorised = vectorised
         self._chain = chain_of(objective.model) if vectorised else None
         if chunk_size is None:
-            linear = self._chain is not None and self._chain.is_linear  # nothing long is held: calls should be few
-            chunk_size = LINEAR_CHUNK if linear else chunk_for(self.size)
+            chunk_size = chunk_for(self.size, CHUNK if self._chain is None else CHAIN_CHUNK)
+            if self._chain is not None and self._chain.is_linear:
+                chunk_size = LINEAR_CHUNK
         self._chunk = _validate.positive_int(chunk_size=chunk_size)
 
     def contributions(self, state: Array, index: NDArray[np.intp]) -> NDArray[np.float64]:

@@ -51,16 +51,15 @@ class Rows:
     """Gradients that are there, one row per record."""
 
     def __init__(self, values: Tensor) -> None:
-        self._values = values.flatten(1)
-        self._double = self._values.double() if values.numel() <= _SMALL else None
+        self._values = values.flatten(1).double() if values.numel() <= _SMALL else values.flatten(1)
 
     def squares(self) -> Tensor:
         """Squared norms."""
-        return _norms(self._values if self._double is None else self._double).square_()
+        return _norms(self._values).square_()
 
     def weighted(self, weights: Tensor, keep: Tensor | None) -> Tensor:
         """Weighted sum; rows that are not kept are not touched (zero times NaN is NaN)."""
-        values = self._values.double() if self._double is None else self._double
+        values = self._values.double()
         return weights @ values if keep is None else weights[keep] @ values[keep]
 
     def rows(self) -> Tensor:
@@ -183,6 +182,13 @@ class _Link:
     layer: nn.Module
     rule: Rule | None
 
+    def run(self, at: dict[str, Tensor], h: Tensor) -> Tensor:
+        """The layer's output at other values of its parameters."""
+        layer = _out_of_place(self.layer)
+        own = {name: at[self.name + name] for name in layer._parameters if layer._parameters[name] is not None}
+        out: Tensor = functional_call(layer, own, (h,)) if own else layer(h)
+        return out
+
 
 def chain_of(model: nn.Module) -> Chain | None:
     """The model as a chain of trusted layers, or None if it is something else."""
@@ -235,24 +241,25 @@ class Chain:
         Returns:
             The gradients, or None if a layer would not take the first axis for records.
         """
-        ends: list[tuple[_Link, Tensor, Tensor]] = []
+        links, befores, ends = [], [], []
         h = inputs
         with torch.enable_grad():
             for link in self._links:
                 if not _record_axis(link.layer, h):
                     return None
-                before = h
-                own = {name: at[link.name + name] for name, _ in link.layer.named_parameters()}
-                h = functional_call(_out_of_place(link.layer), own, (h,))
+                before, h = h, link.run(at, h)
                 if link.rule is not None:
                     h = h if h.requires_grad else h.requires_grad_()
-                    ends.append((link, before.detach(), h))
-        slopes = torch.autograd.grad(h, [end for _, _, end in ends], output_gradient(h.detach()))
+                    links.append(link)
+                    befores.append(before.detach())
+                    ends.append(h)
+        slopes = list(torch.autograd.grad(h, ends, output_gradient(h.detach())))
+        del h, before, ends
         out: dict[str, Gradient] = {}
-        for (link, before, _), slope in zip(ends, slopes, strict=True):
+        while links:  # from the last layer back, letting go of what is no longer needed
+            link = links.pop()
             assert link.rule is not None
-            weight, bias = link.rule(link.layer, before, slope)
-            out[link.name + "weight"], out[link.name + "bias"] = weight, bias
+            out[f"{link.name}weight"], out[f"{link.name}bias"] = link.rule(link.layer, befores.pop(), slopes.pop())
         return out
 
 
