@@ -6,6 +6,7 @@ from tacit.run.sums.gradient import LinearGradient
 from tacit.run.sums.gram import GramSum
 from tacit.run.sums.histogram import HistogramSum
 from tacit.run.sums.moments import MomentSum
+from tacit.run.sums.outputs import FeatureRows, GatedOutputs, LinearOutputs
 from tacit.run.sums.squares import SquareSum
 from tacit.run.sums.values import BoundedValues
 
@@ -14,9 +15,12 @@ __all__ = [
     "CoordinateState",
     "CoordinateSweep",
     "CountedSum",
+    "FeatureRows",
+    "GatedOutputs",
     "GramSum",
     "HistogramSum",
     "LinearGradient",
+    "LinearOutputs",
     "MomentSum",
     "SquareSum",
 ]

@@ -1,0 +1,178 @@
+"""Losses of K outputs z = Wx at once, clipped so that they stay gradients of convex functions.
+
+Hidden-state theorems need more of a clipped gradient than a bound: the *field* g(z) must be the gradient of a convex,
+smooth function. Radial clipping keeps that for squared loss and for single outputs, not for softmax with three or more
+classes (errata, E2). Each loss below states sup‖g‖ and the smoothness in z; the gradient in W is g·xᵀ, so that with
+‖x‖ ≤ R the contribution is at most slope·R and its smoothness curvature·R².
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit import _validate
+from tacit.errors import InvalidInput
+
+__all__ = ["OUTPUT_LOSSES", "OneVsRest", "OutputLoss", "Softmax", "SquaredOutputs"]
+
+Rows = NDArray[Any]  # float32 or float64
+
+
+class OutputLoss(ABC):
+    """A clipped loss of K outputs.
+
+    Attributes:
+        name: for messages.
+        outputs: K.
+        slope: sup ‖g‖.
+        curvature: β in z: g is the gradient of a convex β-smooth function.
+    """
+
+    name: ClassVar[str]
+    outputs: int
+    slope: float
+    curvature: float
+
+    @abstractmethod
+    def gradient(self, Z: Rows, target: Rows) -> Rows:
+        """The clipped gradient g for each row of outputs; may overwrite Z.
+
+        Args:
+            Z: (records, K).
+            target: (records,) class numbers, or (records, K) values.
+
+        Returns:
+            (records, K), in the type of Z.
+        """
+
+    @abstractmethod
+    def value(self, Z: Rows, target: Rows) -> Rows:
+        """The convex function whose gradient g is, (records,)."""
+
+
+def _softmax(Z: Rows) -> Rows:
+    Z = Z - Z.max(axis=1, keepdims=True)
+    np.exp(Z, out=Z)
+    Z /= Z.sum(axis=1, keepdims=True)
+    return Z
+
+
+class Softmax(OutputLoss):
+    """Cross-entropy with the sound softmax clip: g = (p − e_y)·min(1, a/(1 − p_y)), p = softmax(z).
+
+    g is the gradient of f_a(z) = max{⟨q − e_y, z⟩ + H(q) : q in the simplex, q_y ≥ 1 − a}. The maximum is attained at
+    q = p if p_y ≥ 1 − a, and else at q_y = 1 − a with the rest in proportion to p, where q − e_y = (p − e_y)·a/(1−p_y).
+    A maximum of linear functions is convex. ‖q − e_y‖ ≤ √2·(1 − q_y) ≤ √2·a. The Hessian is diag(q) − qqᵀ on what is
+    free, at most ½, and at most 2a(1 − a) for a ≤ ½.
+
+    Args:
+        outputs: K.
+        clip: a in (0, 1]; 1 does not clip.
+    """
+
+    name = "softmax"
+
+    def __init__(self, outputs: int, clip: float = 1.0) -> None:
+        self.outputs = _validate.positive_int(outputs=outputs)
+        self.clip = _validate.positive(clip=clip)
+        if self.clip > 1:
+            raise InvalidInput(f"clip must lie in (0, 1] for softmax, got {clip!r}: 1 does not clip")
+        self.slope = float(np.sqrt(2)) * self.clip
+        self.curvature = 2 * self.clip * (1 - self.clip) if self.clip <= 0.5 else 0.5
+
+    def gradient(self, Z: Rows, target: Rows) -> Rows:
+        """(p − e_y)·min(1, a/(1 − p_y))."""
+        P = _softmax(Z)
+        at = np.arange(len(P)), target
+        P[at] -= 1
+        if self.clip < 1:
+            away = -P[at]  # 1 − p_y
+            P *= np.where(away > self.clip, self.clip / np.maximum(away, 1e-30), 1.0)[:, None].astype(P.dtype)
+        return P
+
+    def value(self, Z: Rows, target: Rows) -> Rows:
+        """f_a."""
+        P = _softmax(Z)
+        at = np.arange(len(P)), target
+        away = 1 - P[at]
+        clipped = away > self.clip
+        Q = P * np.where(clipped, self.clip / np.maximum(away, 1e-300), 1.0)[:, None]
+        Q[at] = np.where(clipped, 1 - self.clip, P[at])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            entropy = -np.where(Q > 0, Q * np.log(Q), 0.0).sum(axis=1)
+        return np.asarray((Q * Z).sum(axis=1) - Z[at] + entropy)
+
+
+class OneVsRest(OutputLoss):
+    """Σ_k log(1 + e^{−s_k z_k}), s_y = 1 and −1 elsewhere, each slope clipped to ±a by itself.
+
+    A clipped slope of one number is the slope of another convex function (continued linearly), and sums over heads stay
+    so: ‖g‖ ≤ √K·a, curvature ¼ (a(1 − a) for a ≤ ½). Clipping the heads *jointly* would not be a gradient (E2).
+
+    Args:
+        outputs: K.
+        clip: a in (0, 1]; 1 does not clip.
+    """
+
+    name = "one-vs-rest"
+
+    def __init__(self, outputs: int, clip: float = 1.0) -> None:
+        self.outputs = _validate.positive_int(outputs=outputs)
+        self.clip = _validate.positive(clip=clip)
+        if self.clip > 1:
+            raise InvalidInput(f"clip must lie in (0, 1] for one-vs-rest, got {clip!r}: 1 does not clip")
+        self.slope = float(np.sqrt(self.outputs)) * self.clip
+        self.curvature = self.clip * (1 - self.clip) if self.clip <= 0.5 else 0.25
+
+    def gradient(self, Z: Rows, target: Rows) -> Rows:
+        """Sigmoid(z_k) − 1(k = y), clipped to ±a."""
+        with np.errstate(over="ignore"):
+            P = 1 / (1 + np.exp(-Z))
+        P[np.arange(len(P)), target] -= 1
+        return np.clip(P, -self.clip, self.clip)
+
+    def value(self, Z: Rows, target: Rows) -> Rows:
+        """Σ_k φ_a(z_k): logistic, continued linearly where its slope exceeds a."""
+        S = np.array(-Z)
+        S[np.arange(len(Z)), target] *= -1  # margins
+        if self.clip >= 1:
+            return np.asarray(np.logaddexp(0, -S).sum(axis=1))
+        knee = np.log((1 - self.clip) / self.clip)  # where the slope of the margin is −a
+        bend = np.logaddexp(0, -knee) + self.clip * (knee - S)
+        return np.asarray(np.where(knee > S, bend, np.logaddexp(0, -S)).sum(axis=1))
+
+
+class SquaredOutputs(OutputLoss):
+    """½‖z − y‖², clipped radially: g = r·min(1, a/‖r‖), r = z − y: the gradient of a Moreau–Huber function, β = 1.
+
+    Args:
+        outputs: K.
+        clip: a > 0.
+    """
+
+    name = "squared"
+
+    def __init__(self, outputs: int, clip: float = 1.0) -> None:
+        self.outputs = _validate.positive_int(outputs=outputs)
+        self.clip = self.slope = _validate.positive(clip=clip)
+        self.curvature = 1.0
+
+    def gradient(self, Z: Rows, target: Rows) -> Rows:
+        """r·min(1, a/‖r‖)."""
+        R = Z - target
+        norm = np.sqrt((R * R).sum(axis=1, keepdims=True))
+        R *= np.where(norm > self.clip, self.clip / np.maximum(norm, 1e-30), 1.0).astype(R.dtype)
+        return R
+
+    def value(self, Z: Rows, target: Rows) -> Rows:
+        """½‖r‖² inside of a, a‖r‖ − a²/2 beyond."""
+        norm = np.sqrt(((Z - target) ** 2).sum(axis=1))
+        return np.asarray(np.where(norm > self.clip, self.clip * norm - self.clip**2 / 2, norm**2 / 2))
+
+
+OUTPUT_LOSSES: dict[str, type[OutputLoss]] = {cls.name: cls for cls in (Softmax, OneVsRest, SquaredOutputs)}
+"""Losses of several outputs whose clip is sound, by name."""
