@@ -71,9 +71,11 @@ def test_a_forked_child_gets_fresh_noise():
 
 
 def raw_noise(channel: Channel, index: int, shape: tuple[int, int]) -> np.ndarray:
-    """The standard normal numbers that hide a sum of zero at this release."""
-    content = hashlib.blake2b(np.zeros(shape).tobytes()).digest()
-    return channel._streams.at("noise", index, content).standard_normal(shape)
+    """The standard normal numbers that hide a sum of zero at this release, after other sums of zero."""
+    name = b""
+    for _ in range(index + 1):
+        name = hashlib.blake2b(name + np.zeros(shape).tobytes(), digest_size=32).digest()
+    return channel._streams.at("noise", index, name).standard_normal(shape)
 
 
 # -- the noise of a channel ---------------------------------------------------------------------------------

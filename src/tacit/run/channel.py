@@ -39,6 +39,7 @@ class Checkpoint:
         release: the next release within it.
         rows: what correlated noise keeps of its earlier rows.
         stream: sensitivity and size that correlated noise was drawn for.
+        history: names everything that was released so far.
     """
 
     digest: str
@@ -48,6 +49,7 @@ class Checkpoint:
     release: int
     rows: Array | None = None
     stream: tuple[float, int] | None = None
+    history: bytes = b""
 
     def __repr__(self) -> str:
         return f"Checkpoint(step={self.step}, release={self.release})"  # never the key
@@ -124,6 +126,7 @@ class Channel:
         rows = resume.rows if resume else None
         self._rows = None if rows is None else StreamState(rows.copy(), self._step)
         self._stream = resume.stream if resume else None
+        self._history = resume.history if resume else b""
         self._batch = self._batches.mask(self._step) if self._step < mechanism.steps else None
 
     @property
@@ -155,11 +158,12 @@ class Channel:
         self._check(total, state)
         index = self._step * m.releases + self._release
         clean = total.total(state, self._batch)
+        history = self._named(clean)
         noise = self._noise(noise_std(m, total, index), index, clean)
         step, release = divmod(index + 1, m.releases)
         batch = self._batch if step == self._step else (self._batches.mask(step) if step < m.steps else None)
         # All at once, and before anything is handed out: an interrupt leaves a release either made or not.
-        self._step, self._release, self._batch = step, release, batch
+        self._step, self._release, self._batch, self._history = step, release, batch, history
         return clean + noise
 
     def sweep(self, sweep: Sweep, state: State) -> State:
@@ -231,16 +235,16 @@ class Channel:
                 )
 
     def _noise(self, sigma: float, index: int, clean: Array) -> Array:
-        """Noise named after what it hides: the same value is hidden by the same noise, another value by other noise.
+        """Noise named after what it hides, and after everything hidden before.
 
         A step that is repeated after a crash, or by a second channel resumed from one checkpoint, then either repeats
-        its release to the bit or draws afresh.
+        its release to the bit or draws afresh; and once two such runs differ, they share no noise any more. (Naming a
+        row of correlated noise by its own sum alone would let one run subtract what another shares with it.)
 
         Returns:
             As many numbers as ``clean`` has.
         """
-        content = hashlib.blake2b(np.ascontiguousarray(clean).tobytes()).digest()
-        rng = self._streams.at("noise", index, content)
+        rng = self._streams.at("noise", index, self._named(clean))
         if self._correlated is None:
             return np.asarray(sigma * rng.standard_normal(clean.shape))
         if self._rows is None:
@@ -248,12 +252,29 @@ class Channel:
         self._rows.step = index  # a row that was begun and not released is made again
         return np.asarray(sigma * self._correlated.next(self._rows, rng).reshape(clean.shape))
 
+    def _named(self, clean: Array) -> bytes:
+        """A digest of all sums up to and including this one: as secret as they are."""
+        sums = hashlib.blake2b(self._history, digest_size=32)
+        sums.update(np.ascontiguousarray(clean).tobytes())
+        return sums.digest()
+
+    @property
+    def history(self) -> bytes:
+        """Names everything that was released so far; **as secret as the data**."""
+        return self._history
+
     def dice(self) -> np.random.Generator:
         """Secret randomness of this step for what a sum itself draws (dropout): the same if the step is repeated."""
-        return self._streams.at("dice", self._step)
+        self._check_owner()
+        return self._streams.at("dice", self._step, self._history)
 
     def checkpoint(self) -> Checkpoint:
         """Where the channel stands. Store it with mode 0600: it holds the noise key."""
+        with self._lock:
+            return self._standing()
+
+    def _standing(self) -> Checkpoint:
+        self._check_owner()
         self._key_is_shared = True
         return Checkpoint(
             self._digest,
@@ -263,6 +284,7 @@ class Channel:
             self._release,
             None if self._rows is None else self._rows.rows.copy(),
             self._stream,
+            self._history,
         )
 
     def __reduce__(self) -> NoReturn:

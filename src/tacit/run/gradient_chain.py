@@ -67,6 +67,7 @@ class GradientChain:
         prox: a 1-Lipschitz, data-free map applied after each step (projection, soft threshold), or None. Nobody checks
             that it is one, so the certificate then lists the Lipschitz constant as declared.
         penalty: a convex separable penalty; its prox (with the step's own η) is 1-Lipschitz, so nothing is declared.
+        noise: σ of each step relative to the noise multiplier, e.g. ∝ η_t^{−1/2}; None for one σ.
     """
 
     step_size: Schedule
@@ -75,11 +76,14 @@ class GradientChain:
     records: int
     prox: Callable[[Array], Array] | None = None
     penalty: Penalty | None = None
+    noise: Schedule | None = None
 
     def __post_init__(self) -> None:
         _validate.nonnegative(l2=self.l2)
         if not 1 <= self.n_batches <= self.records:
             raise InvalidInput(f"n_batches must lie between 1 and the {self.records} records, got {self.n_batches}")
+        if self.noise is not None and (len(self.noise) != len(self.step_size) or self.noise.min <= 0):
+            raise InvalidInput(f"noise must hold {len(self.step_size)} positive numbers, one for each step")
 
     def _sizes(self) -> Array:
         """The public batch size of every step."""
@@ -118,16 +122,16 @@ class GradientChain:
             )
         nm = _validate.positive(noise_multiplier=noise_multiplier)
         eta, sizes = self.step_size.to_array(), self._sizes()
-        k = self.n_batches
+        k, relative = self.n_batches, np.ones(1) if self.noise is None else self.noise.to_array()
         weights = Schedule(batch_sizes(self.records, k) / self.records)
         return Mechanism(
             adjacency=relation,
-            ratio=Schedule.constant(relation.sum_factor / nm, len(eta)),
+            ratio=Schedule(np.broadcast_to(relation.sum_factor / (nm * relative), eta.shape)),
             steps=len(eta),
             sampling=FullBatch() if k == 1 else Cyclic(k, partition, weights),
             view=LastIterate(
                 lipschitz=Schedule(contraction(eta, total.smoothness, self.l2)),
-                noise_std=Schedule(eta * nm * total.bound / sizes),
+                noise_std=Schedule(eta * nm * relative * total.bound / sizes),
                 evidence=Evidence.CHECKED if self.prox is None else Evidence.DECLARED,
             ),
         )

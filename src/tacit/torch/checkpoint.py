@@ -19,6 +19,7 @@ __all__ = ["Saved", "read", "write"]
 
 FORMAT = 1
 OWNER_ONLY = 0o600
+_DAMAGE = (KeyError, TypeError, ValueError, RuntimeError, EOFError, AttributeError, pickle.UnpicklingError)
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,8 @@ class Saved:
         channel: where the channel stood, with its key.
         model: parameters and buffers.
         optimizer: its state.
+        entry: the number of the ledger's entry that paid for the run.
+        marks: what the certificate must say besides.
     """
 
     plan: str
@@ -38,31 +41,33 @@ class Saved:
     channel: Checkpoint
     model: dict[str, Any]
     optimizer: dict[str, Any]
+    entry: int | None = None
+    marks: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         return f"Saved(step={self.channel.step})"  # never the key
 
 
-def write(
-    path: Path, *, plan: str, data: bytes, channel: Checkpoint, model: dict[str, Any], optimizer: dict[str, Any]
-) -> None:
+def write(path: Path, saved: Saved) -> None:
     """Write a checkpoint; an interrupt leaves the old file or the new one.
 
     Args:
         path: the goal.
-        plan: digest of the public settings.
-        data: digest of the records.
-        channel: of the run.
-        model: its state.
-        optimizer: its state.
+        saved: what to write.
+
+    Raises:
+        InvalidInput: if the state of the model or the optimizer holds something that could not be read back.
     """
+    channel = saved.channel
     document = {
         "tacit": "checkpoint",
         "format": FORMAT,
-        "plan": plan,
-        "data": data.hex(),
-        "model": model,
-        "optimizer": optimizer,
+        "plan": saved.plan,
+        "data": saved.data.hex(),
+        "model": _plain(saved.model),
+        "optimizer": _plain(saved.optimizer),
+        "entry": saved.entry,
+        "marks": list(saved.marks),
         "channel": {
             "digest": channel.digest,
             "key": channel.key.hex(),
@@ -71,11 +76,27 @@ def write(
             "release": channel.release,
             "rows": None if channel.rows is None else torch.from_numpy(channel.rows),
             "stream": None if channel.stream is None else list(channel.stream),
+            "history": channel.history.hex(),
         },
     }
     stream = io.BytesIO()
     torch.save(document, stream)
+    if _parsed(stream.getvalue()) is None:
+        raise InvalidInput(
+            "the model's or optimizer's state holds objects that cannot be read back: keep plain numbers"
+        )
     write_whole(path, stream.getvalue(), mode=OWNER_ONLY)
+
+
+def _plain(value: Any) -> Any:
+    """Numbers of NumPy as numbers: only those are read back without running code."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {_plain(key): _plain(inner) for key, inner in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(_plain(inner) for inner in value)
+    return value
 
 
 def read(path: Path) -> Saved:
@@ -91,11 +112,23 @@ def read(path: Path) -> Saved:
         InvalidInput: if there is none, or it is damaged.
     """
     try:
-        document = torch.load(io.BytesIO(path.read_bytes()), weights_only=True, map_location="cpu")
+        data = path.read_bytes()
+    except OSError as error:
+        raise InvalidInput(f"{str(path)!r} cannot be read: {error.strerror or error}") from None
+    saved = _parsed(data)
+    if saved is None:
+        raise InvalidInput(f"{str(path)!r} is not a checkpoint that can be used: damaged, or another file")
+    return saved
+
+
+def _parsed(data: bytes) -> Saved | None:
+    try:
+        document = torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
         channel = document["channel"]
-        ours = (document["tacit"], document["format"]) == ("checkpoint", FORMAT)
         rows, stream = channel["rows"], channel["stream"]
-        saved = Saved(
+        if (document["tacit"], document["format"]) != ("checkpoint", FORMAT):
+            return None
+        return Saved(
             str(document["plan"]),
             bytes.fromhex(document["data"]),
             Checkpoint(
@@ -106,14 +139,12 @@ def read(path: Path) -> Saved:
                 int(channel["release"]),
                 None if rows is None else np.array(rows.numpy()),
                 None if stream is None else (float(stream[0]), int(stream[1])),
+                bytes.fromhex(channel["history"]),
             ),
             dict(document["model"]),
             dict(document["optimizer"]),
+            None if document["entry"] is None else int(document["entry"]),
+            tuple(str(mark) for mark in document["marks"]),
         )
-    except OSError as error:
-        raise InvalidInput(f"{str(path)!r} cannot be read: {error.strerror or error}") from None
-    except (KeyError, TypeError, ValueError, RuntimeError, EOFError, AttributeError, pickle.UnpicklingError):
-        ours = False
-    if not ours:
-        raise InvalidInput(f"{str(path)!r} is not a checkpoint that can be used: damaged, or another file")
-    return saved
+    except _DAMAGE:
+        return None

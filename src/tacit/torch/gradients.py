@@ -16,8 +16,9 @@ from tacit.errors import InvalidInput
 from tacit.run import ClippedSum, register
 from tacit.torch.distributed import Team
 from tacit.torch.layers import Gradient, Rows, chain_of
-from tacit.torch.objective import Objective, Parameters, Record, RecordLoss
+from tacit.torch.objective import Objective, Parameters, Record, RecordLoss, check_model
 from tacit.torch.records import Records
+from tacit.torch.stateless import stateless
 
 __all__ = ["CHUNK", "PerRecordGradients", "chunk_for"]
 
@@ -37,6 +38,23 @@ _SHRINK = 1 - 2.0**-20
 def chunk_for(size: int, most: int = CHUNK) -> int:
     """A chunk whose gradients fit into memory: 64 records, or fewer if each is long."""
     return max(1, min(most, _HELD // max(size, 1)))
+
+
+def default_chunk(model: nn.Module, size: int, *, vectorised: bool = True) -> int:
+    """How many records at once, if the user does not say.
+
+    Args:
+        model: a chain of layers needs less memory than vmap.
+        size: trainable numbers.
+        vectorised: False for one record at a time.
+
+    Returns:
+        The chunk.
+    """
+    chain = chain_of(model) if vectorised else None
+    if chain is None:
+        return chunk_for(size) if vectorised else 1
+    return LINEAR_CHUNK if chain.is_linear else chunk_for(size, CHAIN_CHUNK)
 
 
 @register("per-record-gradients")
@@ -70,22 +88,20 @@ class PerRecordGradients(ClippedSum):
         self.records, self.size = len(records), objective.size
         self._objective, self._data, self._team = objective, records, team or Team()
         self._vectorised = vectorised
-        self._chain = chain_of(objective.model) if vectorised else None
         if chunk_size is None:
-            chunk_size = chunk_for(self.size, CHUNK if self._chain is None else CHAIN_CHUNK)
-            if self._chain is not None and self._chain.is_linear:
-                chunk_size = LINEAR_CHUNK
-        self._chunk = _validate.positive_int(chunk_size=chunk_size)
+            chunk_size = default_chunk(objective.model, self.size, vectorised=vectorised)
+        self._chunk = min(_validate.positive_int(chunk_size=chunk_size), max(self.records, 1))
 
     def contributions(self, state: Array, index: NDArray[np.intp]) -> NDArray[np.float64]:
         """Unclipped gradients, (replicas, len(index), size)."""
         rows = []
         for theta in state:
             at = self._parameters(theta)
-            parts = [self._gradients(at, self._moved(self._data.take(index[c]))) for c in self._chunks(len(index))]
-            rows.append(
-                torch.cat([torch.cat([g.rows() for g in part], dim=1) for part in parts]).double().cpu().numpy()
-            )
+            parts = []
+            for chunk in self._chunks(len(index)):
+                found = torch.cat([g.rows() for g in self._gradients(at, index[chunk])], dim=1)
+                parts.append(found[: len(index[chunk])].double())
+            rows.append(torch.cat(parts).cpu().numpy())
         return np.stack(rows)
 
     def total(self, state: Array, batch: Mask) -> NDArray[np.float64]:
@@ -93,11 +109,13 @@ class PerRecordGradients(ClippedSum):
         return np.stack([self._one(theta, np.flatnonzero(mask)) for theta, mask in zip(state, batch, strict=True)])
 
     def _one(self, theta: Array, index: NDArray[np.intp]) -> NDArray[np.float64]:
+        check_model(self._objective.model)  # again: modes may have changed
         at = self._parameters(theta)
         share = self._team.share(index)
         out = torch.zeros(self.size, dtype=torch.float64, device=self._objective.device())
         for chunk in self._chunks(len(share)):
-            out += self._clipped(self._gradients(at, self._moved(self._data.take(share[chunk]))))
+            gradients = self._gradients(at, share[chunk])
+            out += self._clipped(gradients, len(share[chunk]))
         return self._team.summed(out.cpu()).numpy()
 
     def follow(self, theta: Array) -> None:
@@ -117,22 +135,69 @@ class PerRecordGradients(ClippedSum):
         like = next(iter(self._objective.trainable().values()))
         return tuple(part.to(like) if part.is_floating_point() else part.to(like.device) for part in records)
 
-    def _gradients(self, at: Parameters, records: Record) -> list[Gradient]:
-        """Per-record gradients, parameter by parameter."""
+    def _gradients(self, at: Parameters, index: NDArray[np.intp]) -> list[Gradient]:
+        """Per-record gradients, parameter by parameter, of a full chunk: rows beyond ``index`` are made up.
+
+        Padding keeps the shape of every product the same, so that what is computed for a record does not depend on how
+        many others were read with it (but for the last bits where its place in the chunk matters).
+
+        Args:
+            at: parameters.
+            index: records, at most a chunk.
+
+        Returns:
+            One gradient for each parameter.
+
+        Raises:
+            InvalidInput: if the model, the loss or the dataset fails, in words that hold no record.
+        """
+        records: Record | None = None
         try:
-            found = self._layered(at, records)
-            if found is None and self._vectorised:
-                rows = vmap(grad(self._loss), in_dims=(None, 0), randomness="different")(at, records)
-                found = {name: Rows(values) for name, values in rows.items()}
-            if found is None:
-                each = [grad(self._loss)(at, tuple(part[i] for part in records)) for i in range(len(records[0]))]
-                found = {name: Rows(torch.stack([g[name] for g in each])) for name in self._objective.names}
-            return [found[name] for name in self._objective.names]
+            records = self._padded(self._moved(self._data.take(index)))
+            with stateless(self._objective.model, self._objective.loss_fn):
+                return self._found(at, records)
         except InvalidInput:
             raise
-        except (RuntimeError, ValueError, TypeError, IndexError, AttributeError) as error:
-            reason = _public(error)
-        raise InvalidInput(reason)
+        except Exception as error:  # whatever it is, it may hold a value of a record
+            kind, batching = type(error).__name__, "vmap" in str(error)
+        raise InvalidInput(self._reason(at, records, kind, batching))
+
+    def _found(self, at: Parameters, records: Record) -> list[Gradient]:
+        found = self._layered(at, records)
+        if found is None and self._vectorised:
+            rows = vmap(grad(self._loss), in_dims=(None, 0), randomness="different")(at, records)
+            found = {name: Rows(values) for name, values in rows.items()}
+        if found is None:
+            count = len(records[0])
+            each = [self._alone(at, tuple(part[i] for part in records)) for i in range(count)]
+            found = {name: Rows(torch.stack([g[name] for g in each])) for name in self._objective.names}
+        return [found[name] for name in self._objective.names]
+
+    def _padded(self, records: Record) -> Record:
+        missing = self._chunk - len(records[0])
+        if missing <= 0:
+            return records
+        return tuple(torch.cat([part, part.new_zeros((missing, *part.shape[1:]))]) for part in records)
+
+    def _reason(self, at: Parameters, records: Record | None, kind: str, batching: bool) -> str:
+        """What may be said about a failure: what happens to made-up records of the same shapes, never to these."""
+        if records is None:
+            return f"the dataset fails on a record ({kind}): check its items"
+        if batching and self._vectorised:
+            return "vmap cannot batch this model or loss over records: pass vectorised=False (one record at a time)"
+        said = "try it on a made-up batch to see why"
+        try:
+            self._alone(at, tuple(torch.zeros_like(part[0]) for part in records))
+        except Exception as error:
+            said = " ".join(str(error).split())[:300]
+        return f"the model or loss_fn fails on the records: {said}"
+
+    def _alone(self, at: Parameters, record: Record) -> Parameters:
+        """The gradient of one record, with copies of everything: some modules write to what they read."""
+        constants = _copied(self._objective.constants())
+        batch = tuple(part[None] for part in record)
+        out: Parameters = grad(lambda p: self._objective.loss(p, batch, constants))(_copied(at))
+        return out
 
     def _loss(self, at: Parameters, record: Record) -> Tensor:
         """The loss of one record by itself."""
@@ -141,7 +206,10 @@ class PerRecordGradients(ClippedSum):
     def _layered(self, at: Parameters, records: Record) -> dict[str, Gradient] | None:
         """From one pass over the chunk, if the model is a chain of layers that treat records alone."""
         loss_fn = self._objective.loss_fn
-        if self._chain is None or len(records) != 2 or isinstance(loss_fn, RecordLoss):
+        if not self._vectorised or len(records) != 2 or isinstance(loss_fn, RecordLoss):
+            return None
+        chain = chain_of(self._objective.model)  # each time: hooks and layers may have changed
+        if chain is None:
             return None
         inputs, target = records
 
@@ -150,14 +218,15 @@ class PerRecordGradients(ClippedSum):
             out: Tensor = vmap(one, randomness="different")(outputs, target)
             return out
 
-        return self._chain.gradients(self._objective.constants() | at, inputs, slope)
+        return chain.gradients(self._objective.constants() | at, inputs, slope)
 
-    def _clipped(self, gradients: list[Gradient]) -> Tensor:
+    def _clipped(self, gradients: list[Gradient], count: int) -> Tensor:
+        """Σ over the first ``count`` rows, each scaled down to C; those that are not finite are left out."""
         norm = torch.stack([g.squares() for g in gradients]).sum(0).sqrt_()
-        finite = torch.isfinite(norm)
+        keep = torch.isfinite(norm)
+        keep[count:] = False
         scale = torch.where(norm > self.bound * _SHRINK, self.bound * _SHRINK / norm, 1.0)
-        keep = None if finite.all() else finite
-        return torch.cat([g.weighted(scale, keep) for g in gradients])
+        return torch.cat([g.weighted(scale, None if keep.all() else keep) for g in gradients])
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> tuple[PerRecordGradients, PerRecordGradients, Array]:
@@ -187,12 +256,6 @@ class _Through(nn.Module):
         return out
 
 
-def _public(error: Exception) -> str:
-    """What may be said about a failure inside the model: types and shapes, never a value of a record."""
-    said = " ".join(str(error).split())[:300]
-    if "vmap" in said and ("batching rule" in said or "in-place" in said or "inplace" in said or ".item()" in said):
-        return "vmap cannot batch this model or loss over records: pass vectorised=False (one record at a time)"
-    told = any(word in said for word in ("shape", "dtype", "scalar type", "size", "dimension", "argument", "channels"))
-    if told and "out of " not in said and "index" not in said:
-        return f"the model or loss_fn fails on the records: {said}"
-    return "the model or loss_fn fails on the records: try it on a made-up batch to see why"
+def _copied(at: Parameters) -> Parameters:
+    """Copies: some modules change parameters in place (``nn.Embedding(max_norm=…)``)."""
+    return {name: value.clone() for name, value in at.items()}

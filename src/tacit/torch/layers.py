@@ -21,8 +21,8 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
-from torch.nn.functional import group_norm, layer_norm
+from torch.nn.functional import layer_norm, linear
+from torch.nn.modules import module as torch_module
 
 __all__ = ["Chain", "Gradient", "Outer", "Rows", "chain_of"]
 
@@ -128,7 +128,7 @@ def _convolution(layer: nn.Module, a: Tensor, d: Tensor) -> tuple[Gradient, Grad
 
 def _group_norm(layer: nn.Module, a: Tensor, d: Tensor) -> tuple[Gradient, Gradient]:
     assert isinstance(layer, nn.GroupNorm)
-    scaled = d * group_norm(a, layer.num_groups, eps=layer.eps)
+    scaled = d * torch.group_norm(a, layer.num_groups, None, None, layer.eps)
     over = tuple(range(2, a.ndim))
     return (Rows(scaled.sum(dim=over)), Rows(d.sum(dim=over))) if over else (Rows(scaled), Rows(d))
 
@@ -146,15 +146,40 @@ def _plain_convolution(layer: nn.Module) -> bool:
 
 
 Rule = Callable[[nn.Module, Tensor, Tensor], tuple[Gradient, Gradient]]
-RULES: dict[type[nn.Module], Rule] = {
-    nn.Linear: _linear,
-    nn.Conv1d: _convolution,
-    nn.Conv2d: _convolution,
-    nn.Conv3d: _convolution,
-    nn.GroupNorm: _group_norm,
-    nn.LayerNorm: _layer_norm,
+Run = Callable[[nn.Module, Tensor, Tensor | None, Tensor | None], Tensor]
+
+
+def _run_linear(layer: nn.Module, h: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    assert weight is not None
+    return linear(h, weight, bias)
+
+
+def _run_convolution(layer: nn.Module, h: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    assert isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d)
+    assert weight is not None
+    assert not isinstance(layer.padding, str)
+    return torch.convolution(h, weight, bias, layer.stride, layer.padding, layer.dilation, False, [0] * (h.ndim - 2), 1)
+
+
+def _run_group_norm(layer: nn.Module, h: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    assert isinstance(layer, nn.GroupNorm)
+    return torch.group_norm(h, layer.num_groups, weight, bias, layer.eps)
+
+
+def _run_layer_norm(layer: nn.Module, h: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    assert isinstance(layer, nn.LayerNorm)
+    return layer_norm(h, layer.normalized_shape, weight, bias, layer.eps)
+
+
+RULES: dict[type[nn.Module], tuple[Run, Rule]] = {
+    nn.Linear: (_run_linear, _linear),
+    nn.Conv1d: (_run_convolution, _convolution),
+    nn.Conv2d: (_run_convolution, _convolution),
+    nn.Conv3d: (_run_convolution, _convolution),
+    nn.GroupNorm: (_run_group_norm, _group_norm),
+    nn.LayerNorm: (_run_layer_norm, _layer_norm),
 }
-"""Gradients of (weight, bias) from a layer's input and output gradient."""
+"""What a layer computes, and the gradients of (weight, bias) from its input and output gradient."""
 ALONE: tuple[type[nn.Module], ...] = (
     *(nn.Identity, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh),
     *(nn.Sigmoid, nn.Softplus, nn.Hardtanh, nn.Hardswish, nn.Dropout, nn.Flatten),
@@ -180,32 +205,40 @@ def _record_axis(layer: nn.Module, a: Tensor) -> bool:
 class _Link:
     name: str
     layer: nn.Module
+    run: Run | None
     rule: Rule | None
 
-    def run(self, at: dict[str, Tensor], h: Tensor) -> Tensor:
-        """The layer's output at other values of its parameters."""
-        layer = _out_of_place(self.layer)
-        own = {name: at[self.name + name] for name in layer._parameters if layer._parameters[name] is not None}
-        out: Tensor = functional_call(layer, own, (h,)) if own else layer(h)
+    def forward(self, at: dict[str, Tensor], h: Tensor) -> Tensor:
+        """The layer's output. Modules are not *called*: hooks, patched instances and wrappers have no say."""
+        if self.run is not None:
+            return self.run(self.layer, h, at.get(f"{self.name}weight"), at.get(f"{self.name}bias"))
+        out: Tensor = type(self.layer).forward(_out_of_place(self.layer), h)
         return out
 
 
 def chain_of(model: nn.Module) -> Chain | None:
     """The model as a chain of trusted layers, or None if it is something else."""
     links: list[_Link] = []
-    if not _collect(model, "", links):
+    if _global_hooks() or not _collect(model, "", links):
         return None
     parameters = [id(p) for link in links for p in link.layer.parameters()]
     return Chain(links) if len(set(parameters)) == len(parameters) else None
 
 
+def _global_hooks() -> bool:
+    names = ("_global_forward_hooks", "_global_forward_pre_hooks", "_global_backward_hooks")
+    return any(getattr(torch_module, name, None) for name in names)
+
+
 def _collect(module: nn.Module, name: str, links: list[_Link]) -> bool:
-    if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._backward_pre_hooks:
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    if any(hooks) or "forward" in vars(module) or "__call__" in vars(module):
         return False
-    if type(module) is nn.Sequential:
-        return all(_collect(child, f"{name}{key}.", links) for key, child in module.named_children())
-    kind, rule = type(module), RULES.get(type(module))
-    if rule is None and kind not in ALONE:
+    if type(module) is nn.Sequential:  # a module may occur twice: named_children() would list it once
+        inside = [(key, child) for key, child in module._modules.items() if child is not None]
+        return not module._parameters and all(_collect(child, f"{name}{key}.", links) for key, child in inside)
+    run, rule = RULES.get(type(module), (None, None))
+    if rule is None and type(module) not in ALONE:
         return False
     if rule is _convolution and not _plain_convolution(module):
         return False
@@ -213,7 +246,9 @@ def _collect(module: nn.Module, name: str, links: list[_Link]) -> bool:
         return False
     if isinstance(module, nn.MaxPool1d | nn.MaxPool2d | nn.MaxPool3d) and module.return_indices:
         return False
-    links.append(_Link(name, module, rule if any(True for _ in module.parameters()) else None))
+    if not any(p is not None for p in module._parameters.values()):
+        rule = None
+    links.append(_Link(name, module, run, rule))
     return True
 
 
@@ -247,7 +282,7 @@ class Chain:
             for link in self._links:
                 if not _record_axis(link.layer, h):
                     return None
-                before, h = h, link.run(at, h)
+                before, h = h, link.forward(at, h)
                 if link.rule is not None:
                     h = h if h.requires_grad else h.requires_grad_()
                     links.append(link)

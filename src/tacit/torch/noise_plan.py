@@ -157,6 +157,7 @@ def plan_noise(
     """
     if (epsilon is None) == (noise_multiplier is None):
         raise InvalidInput("give either epsilon or noise_multiplier: one follows from the other")
+    _check_bands(kind, bands)
     if isinstance(kind, Strategy | Optimum):
         optimum = kind if isinstance(kind, Optimum) else None
         strategy: Strategy | None = kind.strategy if isinstance(kind, Optimum) else kind
@@ -187,6 +188,14 @@ def plan_noise(
     assert epsilon is not None
     found = calibrate(make, epsilon=epsilon, delta=delta)
     return NoisePlan(strategy, optimum, found.value, found.certificate)
+
+
+def _check_bands(kind: str | Strategy | Optimum, bands: int | None) -> None:
+    fixed = 1 if kind == "dpsgd" else None
+    if isinstance(kind, Strategy | Optimum):
+        fixed = (kind.strategy if isinstance(kind, Optimum) else kind).n_bands
+    if fixed is not None and bands not in (None, fixed):
+        raise InvalidInput(f"bands={bands} does not fit the strategy, which has {fixed}: leave bands out")
 
 
 def _workload(

@@ -95,12 +95,24 @@ class Objective:
         frozen = {name: p.detach() for name, p in self.model.named_parameters() if not p.requires_grad}
         return frozen | {name: b.detach() for name, b in self.model.named_buffers()}
 
-    def loss(self, trainable: Parameters, records: Record) -> Tensor:
+    def _everywhere(self, tensors: Parameters) -> Parameters:
+        """Tied tensors under each of their names, but one name for each place that holds one."""
+        first: dict[int, str] = {}
+        out: Parameters = {}
+        for prefix, module in self.model.named_modules():  # every module once
+            for key, value in (*module._parameters.items(), *module._buffers.items()):
+                if value is not None:
+                    name = f"{prefix}.{key}" if prefix else key
+                    out[name] = tensors[first.setdefault(id(value), name)]
+        return out
+
+    def loss(self, trainable: Parameters, records: Record, constants: Parameters | None = None) -> Tensor:
         """The loss of a batch of records (leading axis), at other values of the trainable parameters.
 
         Args:
             trainable: by name.
             records: tensors with one leading axis; the last one is the target.
+            constants: frozen parameters and buffers, if not those of the model itself.
 
         Returns:
             A scalar.
@@ -108,10 +120,11 @@ class Objective:
         Raises:
             InvalidInput: if a record has no target, or the loss is not one number.
         """
-        state = self.constants() | trainable
+        state = self._everywhere((self.constants() if constants is None else constants) | trainable)
 
         def call(*inputs: Tensor) -> Tensor:
-            output: Tensor = functional_call(self.model, state, inputs)
+            # Names are complete: functional_call's own search for tied weights spoils modules that occur twice.
+            output: Tensor = functional_call(self.model, state, inputs, tie_weights=False)
             return output
 
         if isinstance(self.loss_fn, RecordLoss):

@@ -6,9 +6,11 @@ import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike
 from torch import nn
 from torch.optim import Optimizer
@@ -135,16 +137,37 @@ class TrainingPlan:
             weight_decay=self.weight_decay,
             eigenvalues=getattr(spectrum, "eigenvalues", spectrum),  # type: ignore[arg-type]
         )
+        self.learning_rates.flags.writeable = False
         self._session: Session | None = None
         self._turn: Batch | None = None
+        self._sealed = True
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if getattr(self, "_sealed", False) and not name.startswith("_"):
+            raise AttributeError(f"a plan cannot be changed ({name}): its certificate belongs to it; make another one")
+        super().__setattr__(name, value)
 
     # -- public facts ---------------------------------------------------------------------------------------
 
     @property
     def certificate(self) -> Certificate:
-        """Of the whole training, also if it is stopped early; marked if seeded."""
-        certificate = self.noise.certificate
-        return certificate if self.seed is None else certificate.marked(SEEDED)
+        """Of the whole training, also if it is stopped early; marked if seeded, and with what was declared."""
+        certificate = None if self._session is None else self._session.certificate
+        if certificate is None:
+            certificate = self.noise.certificate
+            certificate = certificate if self.seed is None else certificate.marked(SEEDED)
+        for mark in () if self._session is None else self._session.marks:
+            certificate = certificate.marked(mark)
+        return certificate
+
+    def declare(self, mark: str) -> None:
+        """Put a sentence on the certificate of the run, also after resuming.
+
+        Args:
+            mark: what a reader must know, e.g. "declared: evaluation data are public".
+        """
+        if self._session is not None and mark not in self._session.marks:
+            self._session.marks = (*self._session.marks, mark)
 
     @property
     def noise_multiplier(self) -> float:
@@ -168,9 +191,10 @@ class TrainingPlan:
 
     @property
     def digest(self) -> str:
-        """Names the public configuration: a checkpoint of another one is refused."""
+        """Names the public configuration, and what the last bits of a sum depend on: checkpoints are held to it."""
         words = (self.noise.certificate.digest, self.n_records, self.batch_size, self.clip_norm, self.momentum)
-        text = f"{words}{self.weight_decay}{self.learning_rates.tobytes().hex()}"
+        bits = (self.chunk_size, self.vectorised, torch.get_num_threads(), torch.__version__, self.seed is not None)
+        text = f"{words}{bits}{self.weight_decay}{self.learning_rates.tobytes().hex()}"
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def __repr__(self) -> str:
@@ -278,6 +302,11 @@ class TrainingPlan:
             raise MechanismMismatch("this plan has begun: make a new one with the same settings and restore into it")
         self._session = Session.restore(self, self._records(data), path, model, optimizer)
 
+    def forget(self, path: str | os.PathLike[str]) -> None:
+        """Remove a checkpoint that is no longer needed, and what belongs to it."""
+        if self._session is not None:
+            self._session.forget(Path(path))
+
     def _records(self, data: object) -> Records:
         records = data if isinstance(data, Records) else Records(data)
         if self.adjacency is not Adjacency.ADD_REMOVE and len(records) != self.n_records:
@@ -297,4 +326,4 @@ def _steps(n: int, batch_size: int, epochs: float | None, steps: int | None) -> 
         raise InvalidInput("give either epochs or steps")
     if steps is not None:
         return _validate.positive_int(steps=steps)
-    return int(np.ceil(round(_validate.positive(epochs=epochs) * n / batch_size, 9)))
+    return max(1, int(np.ceil(round(_validate.positive(epochs=epochs) * n / batch_size, 9))))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import random
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import numpy as np
@@ -15,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 from tacit.errors import InvalidInput, MechanismMismatch
 from tacit.torch.objective import Record
 
-__all__ = ["Records"]
+__all__ = ["Records", "seeded"]
 
 _READ = 256  # records at a time, where all of them are read
 
@@ -55,16 +57,12 @@ class Records:
 
     def _length(self) -> int:
         if self._dataset is not None:
-            count = len(self._dataset)  # type: ignore[arg-type]
-        elif not self._tensors or any(part.ndim == 0 for part in self._tensors):
+            return len(self._dataset)  # type: ignore[arg-type]
+        if not self._tensors or any(part.ndim == 0 for part in self._tensors):
             raise InvalidInput("data holds no records: pass tensors with one row per record")
-        else:
-            if len({len(part) for part in self._tensors}) > 1:
-                raise InvalidInput(f"data has parts of lengths {[len(p) for p in self._tensors]}: they must match")
-            count = len(self._tensors[0])
-        if count == 0:
-            raise InvalidInput("data holds no records: there is nothing to train on")
-        return count
+        if len({len(part) for part in self._tensors}) > 1:
+            raise InvalidInput("the parts of data differ in length: each must have one row per record")
+        return len(self._tensors[0])
 
     def __len__(self) -> int:
         return self._count
@@ -83,31 +81,67 @@ class Records:
             One tensor per part of a record, with a leading axis.
 
         Raises:
-            InvalidInput: if a dataset's items are no tensors or numbers.
+            InvalidInput: if a dataset's items are no tensors or numbers, or not alike.
         """
         if self._tensors is not None:
             rows = torch.as_tensor(np.asarray(index))
             return tuple(part[rows] for part in self._tensors)
         assert self._dataset is not None
-        try:
-            batch = default_collate([self._dataset[int(i)] for i in index])
-        except TypeError:
-            batch = None
-        parts = tuple(batch) if isinstance(batch, tuple | list) else (batch,)
-        if not all(isinstance(part, Tensor) for part in parts):
-            raise InvalidInput("the dataset's items must be tuples of tensors or numbers: (inputs…, target)")
-        return parts
+        items = [_item(self._dataset[int(i)]) for i in index]  # each by itself: a batch must not decide on types
+        kinds = {tuple((part.dtype, part.shape) for part in item) for item in items}
+        if len(kinds) > 1:
+            raise InvalidInput("the dataset's items differ in shape or type: make them alike (padding, one dtype)")
+        return tuple(torch.cat(parts) for parts in zip(*items, strict=True))
 
     def fingerprint(self) -> bytes:
         """A digest of every record, **secret**: a checkpoint remembers which data it belongs to."""
-        digest = hashlib.blake2b(digest_size=32)
-        with torch.random.fork_rng(devices=[]):  # datasets that draw (augmentation) draw the same each time
-            torch.manual_seed(0)
+        digest = hashlib.blake2b(f"{self._count}".encode(), digest_size=32)
+        with seeded(0):  # datasets that draw (augmentation) draw the same each time
             for first in range(0, self._count, _READ):
                 for part in self.take(np.arange(first, min(first + _READ, self._count))):
                     digest.update(f"{part.dtype}{tuple(part.shape)}".encode())
                     digest.update(part.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
         return digest.digest()
+
+
+@contextmanager
+def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
+    """The generators of PyTorch, NumPy and Python at a seed, and afterwards where they were.
+
+    Args:
+        seed: for all of them.
+        device: where else PyTorch draws.
+
+    Yields:
+        Nothing.
+    """
+    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    kind = "cpu" if device is None else device.type
+    elsewhere = kind != "cpu"
+    with torch.random.fork_rng(devices=None if elsewhere else [], device_type=kind if elsewhere else "cuda"):
+        if elsewhere:
+            torch.manual_seed(seed)
+        else:
+            torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a stack trace for other devices
+        random.seed(seed)
+        np.random.seed(seed % 2**32)  # noqa: NPY002
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)  # noqa: NPY002
+
+
+def _item(item: object) -> Record:
+    """One item of a dataset as tensors with a leading axis of one."""
+    try:
+        batch = default_collate([item])
+    except TypeError:
+        batch = None
+    parts = tuple(batch) if isinstance(batch, tuple | list) else (batch,)
+    if not parts or not all(isinstance(part, Tensor) for part in parts):
+        raise InvalidInput("the dataset's items must be tuples of tensors or numbers: (inputs…, target)")
+    return parts
 
 
 def _tensor(part: object) -> Tensor:

@@ -12,13 +12,15 @@ import torch
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
+from tacit.accounting import Certificate
 from tacit.errors import InvalidInput, MechanismMismatch
-from tacit.run import Channel, Checkpoint, Streams
+from tacit.run import Channel, Streams
 from tacit.torch import checkpoint as files
 from tacit.torch.distributed import Team
 from tacit.torch.gradients import PerRecordGradients
+from tacit.torch.journal import Journal
 from tacit.torch.objective import LossFunction, Objective, RecordLoss
-from tacit.torch.records import Records
+from tacit.torch.records import Records, seeded
 
 if TYPE_CHECKING:
     from tacit.torch.plan import TrainingPlan
@@ -32,13 +34,14 @@ class Session:
     Args:
         plan: its public numbers.
         records: the private records.
-        resume: where the channel stood, for a restored run.
+        saved: where a restored run stood.
 
     Attributes:
-        step: the next one.
+        entry: the number of the ledger's entry, None without a ledger.
+        marks: what the certificate must say besides.
     """
 
-    def __init__(self, plan: TrainingPlan, records: Records, resume: Checkpoint | None = None) -> None:
+    def __init__(self, plan: TrainingPlan, records: Records, saved: files.Saved | None = None) -> None:
         self._plan, self._records, self._team = plan, records, Team()
         self._fingerprint: bytes | None = None
         if self._team.size > 1:
@@ -46,18 +49,39 @@ class Session:
             self._team.agree(self._data_digest(), "data")
         self._channel: Channel | None = None
         if self._team.leads:
-            streams = None if resume else Streams(plan.seed)
+            streams, resume = (None, saved.channel) if saved else (Streams(plan.seed), None)
             self._channel = Channel(plan.noise.certificate, len(records), streams=streams, resume=resume)
-        self.step = resume.step if resume else 0
+        self._moved = saved.channel.step if saved else 0
+        self.entry = saved.entry if saved else None
+        self.marks: tuple[str, ...] = saved.marks if saved else ()
         self._sum: tuple[nn.Module, object, Objective, PerRecordGradients] | None = None
         self._optimizer: Optimizer | None = None
+        self._journal: Journal | None = None
 
     @classmethod
     def open(cls, plan: TrainingPlan, records: Records) -> Session:
         """A new run: the ledger is charged first."""
+        entry = None
         if plan.budget is not None and Team().leads:
-            plan.budget.reserve(plan.certificate, plan.note)
-        return cls(plan, records)
+            entry = plan.budget.reserve(plan.certificate, plan.note)
+        session = cls(plan, records)
+        session.entry = entry
+        return session
+
+    @property
+    def step(self) -> int:
+        """The next one: as the channel counts, whatever became of the parameters."""
+        return self._moved if self._channel is None else self._plan.n_steps - self._channel.steps_left
+
+    @property
+    def settled(self) -> bool:
+        """Whether the parameters have made every step that the channel has released."""
+        return self._moved == self.step
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The channel's own, marked if its noise is seeded; None for those that follow."""
+        return None if self._channel is None else self._channel.certificate
 
     def holds(self, data: object) -> bool:
         """Whether these are the records of this run."""
@@ -82,20 +106,24 @@ class Session:
             optimizer: instead of SGD.
         """
         objective, total = self._summed(model, loss_fn)
-        theta = objective.flatten(objective.trainable()).cpu().numpy()
+        flat = objective.flatten(objective.trainable())
+        theta = flat.to(torch.promote_types(flat.dtype, torch.float32)).cpu().numpy()
+        step = self.step
         with self._dice(objective.device()):
             if self._channel is not None:
                 noisy = torch.from_numpy(self._channel.release(total, theta[None])[0])
+                if self._journal is not None:  # before anything is made of it
+                    self._journal.check(step, self._channel.history)
             else:
                 total.follow(theta)
                 noisy = torch.empty(objective.size, dtype=torch.float64)
         gradient = self._team.told(noisy) / self._plan.batch_size
-        self._move(model, objective, gradient, optimizer)
-        self.step += 1
+        self._move(model, objective, gradient, optimizer, step)
+        self._moved = step + 1
 
     @contextlib.contextmanager
     def _dice(self, device: torch.device) -> Iterator[None]:
-        """PyTorch's generators, seeded secretly for this step: dropout repeats itself on resuming, and nowhere else.
+        """Generators seeded secretly for this step: dropout and augmentation repeat on resuming, and nowhere else.
 
         Secret, because theorems about sampled batches need masks that do not depend on who else is in the batch: which
         is so on average over masks that nobody knows, not for a fixed seed.
@@ -103,15 +131,8 @@ class Session:
         seed = torch.zeros(1, dtype=torch.int64)
         if self._channel is not None:
             seed[0] = int(self._channel.dice().integers(2**62))
-        told = int(self._team.told(seed)) + self._team.rank
-        if device.type == "cpu":
-            with torch.random.fork_rng(devices=[]):
-                torch.default_generator.manual_seed(told)  # torch.manual_seed takes a stack trace for other devices
-                yield
-        else:
-            with torch.random.fork_rng(device_type=device.type):
-                torch.manual_seed(told)
-                yield
+        with seeded(int(self._team.told(seed)) + self._team.rank, device):
+            yield
 
     def _summed(self, model: nn.Module, loss_fn: LossFunction | RecordLoss) -> tuple[Objective, PerRecordGradients]:
         if self._sum is None or self._sum[0] is not model or self._sum[1] is not loss_fn:
@@ -133,14 +154,16 @@ class Session:
             raise MechanismMismatch("the trainable parameters changed during the run: freeze them before it begins")
         return objective, total
 
-    def _move(self, model: nn.Module, objective: Objective, gradient: Tensor, optimizer: Optimizer | None) -> None:
+    def _move(
+        self, model: nn.Module, objective: Objective, gradient: Tensor, optimizer: Optimizer | None, step: int
+    ) -> None:
         """Post-processing: θ ← (1 − ηλ)θ, then the optimiser's step along the noisy mean gradient."""
         parts, named = objective.unflatten(gradient), dict(model.named_parameters())
         for name, part in parts.items():
             named[name].grad = part.to(named[name])
         if optimizer is None:
             optimizer = self._own(model)
-            rate = float(self._plan.learning_rates[self.step])
+            rate = float(self._plan.learning_rates[step])
             for group in optimizer.param_groups:
                 group["lr"] = rate
             with torch.no_grad():
@@ -150,15 +173,12 @@ class Session:
         optimizer.zero_grad(set_to_none=True)
 
     def _own(self, model: nn.Module) -> Optimizer:
-        if self._optimizer is None:
-            trainable = [p for p in model.parameters() if p.requires_grad]
+        """The plan's SGD, made anew if it holds other parameters than the model's."""
+        trainable = [p for p in model.parameters() if p.requires_grad]
+        held = [] if self._optimizer is None else self._optimizer.param_groups[0]["params"]
+        if self._optimizer is None or [id(p) for p in held] != [id(p) for p in trainable]:
             self._optimizer = SGD(trainable, lr=float(self._plan.learning_rates[0]), momentum=self._plan.momentum)
         return self._optimizer
-
-    @property
-    def settled(self) -> bool:
-        """Whether the parameters have made every step that the channel has released."""
-        return self._channel is None or self._plan.n_steps - self._channel.steps_left == self.step
 
     # -- files ----------------------------------------------------------------------------------------------
 
@@ -177,14 +197,24 @@ class Session:
             return
         if not self.settled:
             raise MechanismMismatch("a step was interrupted half way: go on from the last checkpoint")
-        files.write(
-            Path(path),
+        saved = files.Saved(
             plan=self._plan.digest,
             data=self._data_digest(),
             channel=self._channel.checkpoint(),
             model=model.state_dict(),
             optimizer=(optimizer or self._own(model)).state_dict(),
+            entry=self.entry,
+            marks=self.marks,
         )
+        files.write(Path(path), saved)
+        self._journal = Journal(Path(path))
+        self._journal.begin(self.step)
+
+    def forget(self, path: Path) -> None:
+        """Remove a checkpoint at the end: its key is of no use to anybody but an attacker."""
+        if self._team.leads:
+            path.unlink(missing_ok=True)
+            Journal(path).remove()
 
     @classmethod
     def restore(
@@ -213,14 +243,19 @@ class Session:
         """
         saved = files.read(Path(path))
         if saved.plan != plan.digest:
-            raise MechanismMismatch("the checkpoint belongs to other settings: make the plan as it was made then")
-        session = cls(plan, records, saved.channel)
+            raise MechanismMismatch(
+                "the checkpoint belongs to other settings (also: chunk_size, threads, PyTorch): make the plan as it was"
+            )
+        session = cls(plan, records, saved)
         if session._data_digest() != saved.data:
             raise MechanismMismatch("the checkpoint belongs to other data (or another order of it): nothing was read")
+        if plan.budget is not None and saved.entry is None and session._team.leads:
+            session.entry = plan.budget.reserve(plan.certificate, plan.note)  # begun without this ledger
         try:
             model.load_state_dict(saved.model)
             (optimizer or session._own(model)).load_state_dict(saved.optimizer)
         except (RuntimeError, ValueError, KeyError) as error:
             why = " ".join(str(error).split())[:200]
             raise InvalidInput(f"the checkpoint does not fit this model or optimizer: {why}") from None
+        session._journal = Journal(Path(path))
         return session

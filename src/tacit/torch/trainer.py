@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +14,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from tacit import _validate
@@ -109,19 +112,20 @@ class PrivateTrainer:
         self._n = n_records
         self._progress = sys.stderr.isatty() if progress is None else progress
         self.plan_: TrainingPlan | None = None
+        self._begun: list[TrainingPlan] = []
         self.history_: list[Evaluation] = []
 
     @property
     def certificate_(self) -> Certificate:
-        """Of the training that was begun last.
+        """Of everything this trainer has begun: two fits of one model cost twice.
 
         Raises:
             InvalidInput: if nothing has been trained.
         """
-        if self.plan_ is None:
+        if not self._begun:
             raise InvalidInput("the trainer has no certificate yet: call fit (or make_plan(n) to see it before)")
-        certificate = self.plan_.certificate
-        return certificate.marked(PUBLIC_EVALUATION) if self.history_ else certificate
+        first, *more = (plan.certificate for plan in self._begun)
+        return functools.reduce(operator.add, more, first)
 
     def make_plan(self, n_records: int) -> TrainingPlan:
         """The plan that ``fit`` would run on so many records: look at its certificate before spending anything.
@@ -172,14 +176,16 @@ class PrivateTrainer:
             raise InvalidInput("resume needs a checkpoint file: pass checkpoint= to the trainer")
         if resume and self._path is not None and self._path.exists():
             plan.restore(self._path, self.model, records, optimizer=optimizer)
+            if self._begun and self._begun[-1].steps_done < self._begun[-1].n_steps:
+                self._begun.pop()  # the same run goes on
         elif self._path is not None and self._path.exists():
             raise MechanismMismatch(
                 f"{str(self._path)!r} holds an unfinished run: fit(..., resume=True) goes on with it; "
                 "remove it to start again (and to spend the budget again)"
             )
         self._run(plan, records, optimizer, shown, metrics)
-        if self._path is not None and Team().leads:
-            self._path.unlink(missing_ok=True)  # its key is of no use to anybody but an attacker
+        if self._path is not None:
+            plan.forget(self._path)
         return self
 
     def _size(self, records: Records) -> int:
@@ -208,15 +214,20 @@ class PrivateTrainer:
     ) -> None:
         epoch = max(1, round(plan.n_records / plan.batch_size))
         every = self._every or epoch
-        self.model.train()
+        turns = plan.batches(records) if plan.steps_done < plan.n_steps else iter(())
+        self._begun.append(plan)
+        _train(self.model)
         try:
             with _bar(self._progress and Team().leads, plan.n_steps) as tick:
-                for batch in plan.batches(records) if plan.steps_done < plan.n_steps else ():
+                for batch in turns:
                     plan.step(self.model, self.loss_fn, batch, optimizer=optimizer)
                     done = batch.step + 1
+                    shows = shown is not None and (done % epoch == 0 or done == plan.n_steps)
+                    if shows:
+                        plan.declare(PUBLIC_EVALUATION)
                     if self._path is not None and done % every == 0 and done < plan.n_steps:
                         plan.save(self._path, self.model, optimizer=optimizer)
-                    if shown is not None and (done % epoch == 0 or done == plan.n_steps):
+                    if shown is not None and shows:
                         self.history_.append(Evaluation(done, done / epoch, self._evaluate(shown, metrics)))
                     tick(done, _words(self.history_))
         except KeyboardInterrupt:
@@ -229,6 +240,7 @@ class PrivateTrainer:
     def _evaluate(self, shown: Records, metrics: Mapping[str, Metric] | None) -> dict[str, float]:
         """Means over records, chunk by chunk, in evaluation mode."""
         like = next(self.model.parameters())
+        modes = [(module, module.training) for module in self.model.modules()]
         self.model.eval()
         totals: dict[str, float] = {}
         with torch.no_grad():
@@ -241,8 +253,18 @@ class PrivateTrainer:
                     raise InvalidInput("evaluate_on has a continuous target: say metrics={name: function}")
                 for name, metric in (default if metrics is None else metrics).items():
                     totals[name] = totals.get(name, 0.0) + float(metric(output, target)) * len(target)
-        self.model.train()
+        for module, training in modes:
+            module.training = training
         return {name: value / len(shown) for name, value in totals.items()}
+
+
+def _train(model: nn.Module) -> None:
+    """Training mode, but for what is frozen on purpose: layers that normalise over a batch stay in evaluation."""
+    frozen = [module for module in model.modules() if isinstance(module, _BatchNorm) and not module.training]
+    if not model.training:
+        model.train()
+    for module in frozen:
+        module.eval()
 
 
 def _words(history: list[Evaluation]) -> str:

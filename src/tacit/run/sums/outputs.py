@@ -12,11 +12,11 @@ from tacit.errors import InvalidInput
 from tacit.problem.outputs import OneVsRest, OutputLoss, Softmax, SquaredOutputs
 from tacit.run.clipped_sum import ClippedSum, Mask, register
 
-__all__ = ["FeatureRows", "GatedOutputs", "LinearOutputs"]
+__all__ = ["FeatureRows", "GatedOutputs", "LinearOutputs", "TableRows"]
 
 Array = NDArray[np.float64]
 Rows = NDArray[Any]  # float32 or float64
-SHRINK = 1 - 2.0**-20
+SHRINK = 1 - 2.0**-16
 """Rows are made this much shorter than R, so that rounding to float32 cannot make them longer."""
 
 
@@ -29,18 +29,48 @@ class FeatureRows(Protocol):
         """How many records."""
 
     def take(self, index: NDArray[np.intp]) -> Rows:
-        """Features of these records, (len(index), width): a function of each record by itself."""
+        """Features of these records, (len(index), width), not to be changed: a function of each record by itself."""
+
+
+class TableRows:
+    """Features that are there.
+
+    Args:
+        X: (records, width), float32 or float64; not copied.
+    """
+
+    def __init__(self, X: Rows) -> None:
+        self._X, self.width = X, int(X.shape[1])
+
+    def __len__(self) -> int:
+        return len(self._X)
+
+    def take(self, index: NDArray[np.intp]) -> Rows:
+        """These rows; a view if they follow each other, as in batches by order."""
+        if len(index) and index[-1] - index[0] + 1 == len(index):
+            return self._X[index[0] : index[-1] + 1]
+        return self._X[index]
 
 
 def _factors(rows: Rows, R: float, weight: Rows | float = 1.0) -> Rows:
     """What scales each row down to norm R; 0 for rows that are not finite."""
-    top = np.abs(rows).max(axis=1, initial=0.0)
-    safe = np.where((top > 0) & np.isfinite(top), top, 1.0)
-    with np.errstate(invalid="ignore", over="ignore"):
-        norm = np.sqrt(np.square(rows / safe[:, None], dtype=np.float64).sum(axis=1)) * safe * weight
+    with np.errstate(invalid="ignore", over="ignore", under="ignore"):
+        norm = np.sqrt(np.einsum("ij,ij->i", rows, rows)).astype(np.float64)
+    odd = ~(np.isfinite(norm) & (norm > 1e-15))
+    if odd.any():  # squares may have over- or underflowed: once more, with care
+        norm[odd] = _careful(rows[odd])
+    norm = norm * weight
     limit = R * SHRINK
     factor = np.where(norm > limit, limit / np.maximum(norm, 1e-300), 1.0)
     return np.where(np.isfinite(norm), factor, 0.0).astype(rows.dtype)
+
+
+def _careful(rows: Rows) -> Array:
+    wide = rows.astype(np.float64)
+    top = np.abs(wide).max(axis=1, initial=0.0)
+    safe = np.where((top > 0) & np.isfinite(top), top, 1.0)
+    with np.errstate(invalid="ignore", over="ignore"):
+        return np.asarray(np.sqrt(np.square(wide / safe[:, None]).sum(axis=1)) * safe)
 
 
 class _Outputs(ClippedSum):
@@ -97,7 +127,7 @@ class LinearOutputs(_Outputs):
         X = self._rows.take(index)
         shrink = _factors(X, self._R)[:, None]
         W = theta.reshape(self._loss.outputs, -1).astype(X.dtype)
-        finite = np.nan_to_num(X, copy=False, nan=0.0, posinf=0.0, neginf=0.0) if (shrink == 0).any() else X
+        finite = np.nan_to_num(X, nan=0.0, posinf=0.0, neginf=0.0) if (shrink == 0).any() else X
         G = self._slopes((finite @ W.T) * shrink, index)
         return np.asarray((G * shrink).T @ finite, np.float64).ravel()
 
@@ -151,19 +181,6 @@ class GatedOutputs(_Outputs):
         return _example(cls, rng, records, 3 * 4, gates=rng.normal(size=(4, 3)) + rng.choice([0.0, 3.0]))
 
 
-class _Table:
-    """Features that are there."""
-
-    def __init__(self, X: Rows) -> None:
-        self._X, self.width = X, X.shape[1]
-
-    def __len__(self) -> int:
-        return len(self._X)
-
-    def take(self, index: NDArray[np.intp]) -> Rows:
-        return np.array(self._X[index])
-
-
 def _example(cls: type[Any], rng: np.random.Generator, records: int, width: int, **more: Any) -> tuple[Any, Any, Array]:
     K = 3
     loss = [Softmax(K), Softmax(K, 0.3), OneVsRest(K), OneVsRest(K, 0.4), SquaredOutputs(K, 0.7)][rng.integers(5)]
@@ -181,5 +198,5 @@ def _example(cls: type[Any], rng: np.random.Generator, records: int, width: int,
         y2 = y.copy()
         X2[0] = -X[0] if rng.random() < 0.7 and not more else X2[0]
     theta = rng.normal(size=(1, K * width)) * rng.choice([0.0, 1.0, 8.0])
-    sides = [cls(_Table(a), b, loss, row_norm=1.5, **more) for a, b in ((X, y), (X2, y2))]
+    sides = [cls(TableRows(a), b, loss, row_norm=1.5, **more) for a, b in ((X, y), (X2, y2))]
     return sides[0], sides[1], theta
