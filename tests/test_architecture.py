@@ -23,6 +23,7 @@ ORDER = (
     "run",
     "solvers",
     "preprocessing",
+    "features",
     "estimators",
     "tables",
     "torch",

@@ -35,7 +35,16 @@ def test_some_docstrings_have_examples() -> None:
     assert found >= 10
 
 
-NAMES = ("curvature", "factorisation", "linear_models", "preprocessing", "selection", "training")
+NAMES = (
+    "curvature",
+    "factorisation",
+    "features",
+    "final_model",
+    "linear_models",
+    "preprocessing",
+    "selection",
+    "training",
+)
 PAGES = [README, *(ROOT / "docs" / f"{name}.md" for name in NAMES)]
 
 

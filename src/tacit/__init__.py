@@ -13,6 +13,8 @@ __version__ = "0.1.0"
 _HOMES = {
     "Adjacency": "tacit.mechanism",
     "Certificate": "tacit.accounting",
+    "DPConvexReLUClassifier": "tacit.estimators",
+    "DPConvexReLURegressor": "tacit.estimators",
     "DPElasticNet": "tacit.estimators",
     "DPGeneralizedLinear": "tacit.estimators",
     "DPHuberRegressor": "tacit.estimators",
@@ -22,6 +24,7 @@ _HOMES = {
     "DPLogisticRegression": "tacit.estimators",
     "DPRidge": "tacit.estimators",
     "DPSelection": "tacit.estimators",
+    "DPSoftmaxRegression": "tacit.estimators",
     "Ledger": "tacit.ledger",
     "Mechanism": "tacit.mechanism",
     "Plan": "tacit.mechanism",
@@ -30,6 +33,7 @@ _HOMES = {
     "calibrate": "tacit.accounting",
     "certify": "tacit.accounting",
     "load_model": "tacit.estimators",
+    "plan_cyclic": "tacit.solvers.hidden",
     "save_model": "tacit.estimators",
 }
 

@@ -7,6 +7,8 @@ from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tacit.estimators import (
+    DPConvexReLUClassifier,
+    DPConvexReLURegressor,
     DPElasticNet,
     DPGeneralizedLinear,
     DPHuberRegressor,
@@ -15,12 +17,17 @@ from tacit.estimators import (
     DPLinearSVC,
     DPLogisticRegression,
     DPRidge,
+    DPSoftmaxRegression,
 )
 from tacit.problem import Penalty
 
 MUCH = {"epsilon": 1e5, "delta": 1e-3, "feature_bounds": (-50, 50), "random_state": 0}
 REGRESSION = {**MUCH, "target_bounds": (-20, 20)}
+NORMED = {"epsilon": 1e5, "delta": 1e-3, "feature_norm": 6.0, "clip": 1.0, "random_state": 0}
 ESTIMATORS = [
+    DPSoftmaxRegression(**NORMED),
+    DPConvexReLUClassifier(4, **NORMED),
+    DPConvexReLURegressor(4, **{**NORMED, "clip": 2.0}, target_bounds=(-5, 5)),
     DPLasso(0.01, **REGRESSION),
     DPElasticNet(0.01, **REGRESSION),
     DPRidge(**REGRESSION),

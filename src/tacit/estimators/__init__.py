@@ -2,11 +2,14 @@
 
 from tacit.estimators.classification import DPLinearSVC, DPLogisticRegression
 from tacit.estimators.generalized import DPGeneralizedLinear
+from tacit.estimators.networks import DPConvexReLUClassifier, DPConvexReLURegressor, DPSoftmaxRegression
 from tacit.estimators.regression import DPElasticNet, DPHuberRegressor, DPLasso, DPLinearRegression, DPRidge
 from tacit.estimators.saving import load_model, save_model
 from tacit.estimators.selection import DPSelection
 
 __all__ = [
+    "DPConvexReLUClassifier",
+    "DPConvexReLURegressor",
     "DPElasticNet",
     "DPGeneralizedLinear",
     "DPHuberRegressor",
@@ -16,6 +19,7 @@ __all__ = [
     "DPLogisticRegression",
     "DPRidge",
     "DPSelection",
+    "DPSoftmaxRegression",
     "load_model",
     "save_model",
 ]

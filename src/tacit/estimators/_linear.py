@@ -16,6 +16,7 @@ from tacit.accounting import Certificate
 from tacit.errors import InvalidInput
 from tacit.estimators._count import Count, noisy_count
 from tacit.estimators._fit import Coefficients, Fit, budget_of, task_of
+from tacit.estimators._labels import class_list, class_numbers
 from tacit.estimators._parameters import sized
 from tacit.estimators._schema import checked, labels_of, numbers_of
 from tacit.ledger import Ledger
@@ -190,18 +191,6 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
 
     classes: Any
 
-    def _class_list(self, y: Any) -> tuple[Any, tuple[str, ...]]:
-        """The classes, public by parameter or by declaration."""
-        if self.classes is not None:
-            given = np.asarray(self.classes)
-            if given.ndim != 1 or len(given) < 2 or len(set(given.tolist())) < len(given):
-                raise InvalidInput("classes must list at least two different labels, e.g. classes=[0, 1]")
-            return np.unique(labels_of(given, "classes")), ()
-        classes = np.unique(y)
-        if classes.size < 2:
-            raise InvalidInput("y holds one class only: pass classes=[…], the labels that may occur, which are public")
-        return classes, ("declared: the set of classes is public (it was read off the data)",)
-
     def fit(self, X: Any, y: Any) -> Self:
         """Fit under the certificate that the parameters ask for.
 
@@ -219,8 +208,8 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         """
         X, y = self._validated(X, y)
         y = labels_of(y)
-        classes, marks = self._class_list(y)
-        index = _index(classes, y)
+        classes, marks = class_list(self.classes, y)
+        index = class_numbers(classes, y)
         heads = 1 if len(classes) == 2 else len(classes)
         fit = self._planned(X, None, heads)
         signs = [np.where(index == k, 1.0, -1.0) for k in ((1,) if heads == 1 else range(heads))]
@@ -242,13 +231,3 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         scores = self.decision_function(X)
         index = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return self.classes_[index]
-
-
-def _index(classes: Any, y: Any) -> NDArray[np.intp]:
-    """Which class each label is."""
-    if (classes.dtype.kind in "biuf") != (y.dtype.kind in "biuf"):
-        raise InvalidInput("y and classes must hold labels of one kind, numbers or strings: convert one of them")
-    index = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
-    if (classes[index] != y).any():
-        raise InvalidInput("y holds a label that is not in classes: list every label that may occur")
-    return np.asarray(index)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 from sklearn import preprocessing as sk
 from sklearn.compose import ColumnTransformer, make_column_selector
@@ -17,7 +17,9 @@ from tacit.errors import InvalidInput, NotCovered
 from tacit.preprocessing.bounds import BoundsScaler
 from tacit.preprocessing.one_hot import PublicOneHotEncoder
 
-__all__ = ["certificate_of"]
+__all__ = ["certificate_of", "composite_step", "is_public", "parts", "public_step"]
+
+T = TypeVar("T")
 
 
 def _always(step: Any) -> str | None:
@@ -58,6 +60,12 @@ PUBLIC: dict[type, Callable[[Any], str | None]] = {
 }
 """Steps that learn nothing from records (exact types: a subclass may), each with the condition under which."""
 
+COMPOSITE: dict[type, Callable[[Any], Iterable[tuple[str, Any]]]] = {
+    Pipeline: lambda step: step.steps,
+    FeatureUnion: lambda step: step.transformer_list,
+}
+"""Steps that are as public as their parts, each with a function that lists those."""
+
 REMEDIES = {
     "StandardScaler": "use DPStandardScaler, or BoundsScaler with public bounds",
     "MinMaxScaler": "use BoundsScaler with public bounds",
@@ -69,6 +77,51 @@ REMEDIES = {
     "GridSearchCV": "its scores come from private folds: choose settings on public data, and fit once",
     "RandomizedSearchCV": "its scores come from private folds: choose settings on public data, and fit once",
 }
+
+
+def public_step(kind: type[T]) -> type[T]:
+    """Class decorator: this very class learns nothing from records, and treats each by itself.
+
+    A subclass is not trusted unless it is decorated itself. Certificates of pipelines with a class from outside of
+    Tacit carry a mark: the user vouches for it.
+
+    Args:
+        kind: the class.
+
+    Returns:
+        The class.
+    """
+    PUBLIC[kind] = _always
+    return kind
+
+
+def composite_step(parts_of: Callable[[Any], Iterable[tuple[str, Any]]]) -> Callable[[type[T]], type[T]]:
+    """Class decorator: this very class learns what its parts learn, and nothing else.
+
+    Args:
+        parts_of: lists the names and parts of an instance.
+
+    Returns:
+        The decorator.
+    """
+
+    def note(kind: type[T]) -> type[T]:
+        COMPOSITE[kind] = parts_of
+        return kind
+
+    return note
+
+
+def is_public(step: Any) -> bool:
+    """Whether the exact type of a step was declared public or composite; conditions on its parameters are not checked.
+
+    Args:
+        step: an instance.
+
+    Returns:
+        True or False.
+    """
+    return type(step) in PUBLIC or type(step) in COMPOSITE
 
 
 def certificate_of(model: Any) -> Certificate:
@@ -93,7 +146,7 @@ def certificate_of(model: Any) -> Certificate:
     Raises:
         NotCovered: if a step learned from the data without a certificate, or nothing was private at all.
     """
-    found = list(_parts(model, type(model).__name__))
+    found = list(parts(model, type(model).__name__))
     certificates = [part for part in found if isinstance(part, Certificate)]
     if not certificates:
         raise NotCovered(
@@ -108,17 +161,26 @@ def certificate_of(model: Any) -> Certificate:
     return total
 
 
-def _parts(step: Any, name: str) -> Iterator[Certificate | str]:
-    """Certificates of the private parts, and marks of those that the user vouches for."""
+def parts(step: Any, name: str) -> Iterator[Certificate | str]:
+    """Certificates of the private parts, and marks of those that the user vouches for; other parts are refused.
+
+    Args:
+        step: a step, nested as you like.
+        name: where it stands, for messages.
+
+    Yields:
+        A certificate or a mark.
+    """
     if step is None or isinstance(step, str):  # "passthrough", "drop"
         return
-    if type(step) in (Pipeline, FeatureUnion):
-        for inner, part in step.steps if isinstance(step, Pipeline) else step.transformer_list:
-            yield from _parts(part, f"{name} → {inner}")
+    if type(step) in COMPOSITE:
+        yield from _vouched(step, name)
+        for inner, part in COMPOSITE[type(step)](step):
+            yield from parts(part, f"{name} → {inner}")
     elif type(step) is ColumnTransformer:
         _check_columns(step, name)
         for inner, part, _ in step.transformers_:
-            yield from _parts(part, f"{name} → {inner}")
+            yield from parts(part, f"{name} → {inner}")
     elif type(step) in PUBLIC:
         yield from _public(step, name)
     else:
@@ -131,6 +193,13 @@ def _public(step: Any, name: str) -> Iterator[str]:
         raise NotCovered(f"step {name!r} ({type(step).__name__}) is not public: {reason}", axis=name)
     if isinstance(step, sk.FunctionTransformer) and (step.func is not None or step.inverse_func is not None):
         yield f"declared: the function of step {name!r} treats each record by itself and knows nothing else of the data"
+    yield from _vouched(step, name)
+
+
+def _vouched(step: Any, name: str) -> Iterator[str]:
+    """The mark of a class that somebody else decorated."""
+    if not type(step).__module__.startswith(("tacit.", "sklearn.")):
+        yield f"declared: step {name!r} ({type(step).__name__}) learns nothing from records and treats each by itself"
 
 
 def _private(step: Any, name: str) -> Certificate:

@@ -38,6 +38,9 @@ class OutputLoss(ABC):
     curvature: float
 
     @abstractmethod
+    def __init__(self, outputs: int, clip: float = 1.0) -> None: ...
+
+    @abstractmethod
     def gradient(self, Z: Rows, target: Rows) -> Rows:
         """The clipped gradient g for each row of outputs; may overwrite Z.
 

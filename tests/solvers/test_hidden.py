@@ -1,0 +1,190 @@
+"""Plans for hidden chains: consistent constants, the theorem's number, and a run that is what was certified."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tacit.accounting import certify, gdp_epsilon, last_iterate_mu
+from tacit.audit import audit_gdp
+from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
+from tacit.problem import Softmax, SquaredOutputs
+from tacit.run import Channel, Streams
+from tacit.run import clipped_sum as sum_module
+from tacit.run import gradient_chain as chain_module
+from tacit.run.sums import GatedOutputs, LinearOutputs, TableRows
+from tacit.solvers import hidden
+from tacit.solvers.hidden import decaying, plan_cyclic, run_plan
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(60, 3))
+X /= np.linalg.norm(X, axis=1, keepdims=True)
+Y = RNG.integers(3, size=60)
+
+
+def total(loss=None, R: float = 1.0) -> LinearOutputs:
+    return LinearOutputs(TableRows(X), Y, loss or Softmax(3, 0.5), row_norm=R)
+
+
+def planned(sum_, **change):
+    settings = {"n": 60, "batch_size": 12, "epochs": 4, "bound": sum_.bound, "smoothness": sum_.smoothness}
+    return plan_cyclic(change.pop("epsilon", 2.0), 1e-5, **{**settings, **change})
+
+
+@pytest.mark.parametrize("l2", [0.0, 0.05])
+@pytest.mark.parametrize("decay", [True, False])
+def test_the_number_is_the_theorems_with_constants_put_in_by_hand(l2, decay):
+    s = total()
+    plan = planned(s, l2=l2, decay=decay)
+    T, k, b = 20, 5, 12
+    eta, sigma = plan.step_sizes, plan.sigma * plan.noise
+    c = np.maximum(np.abs(1 - eta * l2), np.abs(1 - eta * (s.smoothness + l2)))
+    worst = 0.0
+    for j in range(k):
+        moved = np.where(np.arange(T) % k == j, eta * 2 * s.bound / b, 0.0)
+        worst = max(worst, last_iterate_mu(c, moved, eta * sigma / b))
+    assert plan.certificate.epsilon(1e-5) == pytest.approx(gdp_epsilon(worst, 1e-5), rel=1e-9)
+    assert plan.certificate.epsilon(1e-5) <= 2.0
+
+
+def test_decaying_steps_with_matching_noise_need_half_the_noise():
+    """Design, "balanced schedules": n = 60000, b = 500, 50 epochs."""
+    sizes = {"n": 60_000, "batch_size": 500, "epochs": 50}
+    balanced, flat = (plan_cyclic(1.33, 1e-5, **sizes, decay=d).sigma for d in (True, False))
+    assert 0.4 < balanced / flat < 0.55
+    poisson = plan_cyclic(1.33, 1e-5, **sizes, view="all_iterates")
+    assert balanced < poisson.sigma
+
+
+def test_a_secret_partition_costs_less_than_the_worst_position():
+    s = total()
+    assert planned(s, partition="secret").sigma < planned(s).sigma
+
+
+def test_the_longest_step_is_the_default_and_a_longer_one_is_refused():
+    s = total()
+    assert planned(s).step_size == pytest.approx(2 / s.smoothness)
+    assert planned(s).contraction == pytest.approx(1.0)
+    assert planned(s, l2=0.1).contraction < 1
+    with pytest.raises(InvalidInput, match="such a step expands"):
+        planned(s, step_size=2.01 / s.smoothness)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"batch_size": 61}, "exceeds"),
+        ({"epochs": 0}, "epochs"),
+        ({"l2": -1.0}, "l2"),
+        ({"view": "loss curve"}, "view"),
+        ({"partition": "public"}, "partition"),
+        ({"noise_multiplier": 1.0}, "either epsilon or noise_multiplier"),
+        ({"smoothness": 0.0}, "smoothness"),
+    ],
+)
+def test_bad_numbers(change, words):
+    with pytest.raises(InvalidInput, match=words):
+        planned(total(), **change)
+
+
+def test_add_remove_is_refused():
+    with pytest.raises(NotCovered, match="add-remove"):
+        planned(total(), adjacency="add-remove")
+
+
+def test_the_run_is_the_recursion_that_was_certified():
+    s, plan = total(), None
+    plan = planned(s, l2=0.05, epsilon=1e4)
+    theta = run_plan(plan, s, Channel(plan.certificate, 60, streams=Streams(3)), np.zeros(s.size))
+    channel = Channel(plan.certificate, 60, streams=Streams(3))
+    by_hand = np.zeros((1, s.size))
+    for eta in plan.step_sizes:
+        by_hand = by_hand - eta * (channel.release(s, by_hand) / 12 + 0.05 * by_hand)
+    np.testing.assert_allclose(theta, by_hand[0], rtol=1e-12, atol=1e-12)
+
+
+def test_a_sum_with_other_constants_is_refused():
+    s = total()
+    plan = planned(s)
+    rougher = total(Softmax(3, 1.0))
+    with pytest.raises(MechanismMismatch):
+        run_plan(plan, rougher, Channel(plan.certificate, 60), np.zeros(s.size))
+
+
+def test_noise_follows_the_schedule():
+    shape = decaying(20)
+    assert shape[0] == 1.0
+    assert shape[-1] == pytest.approx(0.01)
+    plan = planned(total())
+    np.testing.assert_allclose(plan.noise, shape**-0.5)
+    (mechanism,) = plan.certificate.plan.parts
+    np.testing.assert_allclose(mechanism.ratio.to_array(), 2 / (plan.noise_multiplier * plan.noise))
+
+
+# -- attacked -------------------------------------------------------------------------------------------------------
+
+
+def ends(sign: float, plan, seed: int):
+    """The last iterate on data whose first record points one way or the other: a linear function of it."""
+    rows = np.zeros((8, 1))
+    rows[0] = sign
+    s = LinearOutputs(TableRows(rows), np.zeros((8, 1)) + 50.0, SquaredOutputs(1, 1.0), row_norm=1.0)
+
+    def sample(k: int) -> np.ndarray:
+        channel = Channel(plan.certificate, 8, streams=Streams(seed), replicas=k)
+        from tacit.run import drive_chain
+
+        return drive_chain(plan.chain(), s, channel, np.zeros((k, 1)))[:, 0]
+
+    return sample
+
+
+def attacked(plan, N: int = 2000):
+    return audit_gdp(ends(1.0, plan, 1), ends(-1.0, plan, 2), N)
+
+
+def small(**change):
+    settings = {"n": 8, "batch_size": 2, "epochs": 6, "bound": 1.0, "smoothness": 1.0}
+    return plan_cyclic(2.0, 1e-5, **{**settings, **change})
+
+
+def test_the_last_iterate_stays_below_its_certificate():
+    plan = small(step_size=0.3)
+    audit = attacked(plan)
+    assert not audit.verdict(plan.certificate).violated
+    assert audit.mu_lower > 0.5 * plan.certificate.mu
+
+
+def test_noise_that_ignores_the_schedule_is_caught(monkeypatch):
+    right = chain_module.GradientChain.advance
+    plan = small(step_size=0.3)
+    from tacit.run import channel as channel_module
+
+    noise = channel_module.noise_std
+    monkeypatch.setattr(channel_module, "noise_std", lambda m, s, k: noise(m, s, 0) * 0.5)
+    assert attacked(plan).verdict(plan.certificate).violated
+    assert right is chain_module.GradientChain.advance
+
+
+def test_clipping_that_is_switched_off_is_caught(monkeypatch):
+    plan = small(step_size=0.3)
+    monkeypatch.setattr(SquaredOutputs, "gradient", lambda self, Z, target: Z - target)
+    assert attacked(plan).verdict(plan.certificate).violated
+    assert sum_module.REGISTRY["linear-outputs"] is LinearOutputs
+
+
+def test_published_constants_of_gates_are_refused():
+    """Errata E1: β = ‖x‖² for the lifted model; the sum states the constant of x̃, and the chain is held to it."""
+    gates = np.abs(RNG.normal(size=(16, 3)))
+    positive = np.abs(X)  # every gate is open: ‖x̃‖² = 2‖x‖² before it is scaled down
+    s = GatedOutputs(TableRows(positive), Y, Softmax(3), row_norm=np.sqrt(2.0), gates=gates)
+    claimed = plan_cyclic(2.0, 1e-5, n=60, batch_size=12, epochs=2, bound=s.bound, smoothness=0.5)  # β of ‖x‖ = 1
+    with pytest.raises(MechanismMismatch, match="less contractive"):
+        run_plan(claimed, s, Channel(claimed.certificate, 60), np.zeros(s.size))
+
+
+def test_certificates_can_be_made_again():
+    plan = planned(total())
+    assert certify(plan.certificate.plan, delta=1e-5).epsilon(1e-5) == plan.certificate.epsilon(1e-5)
+    assert "ε = 2" in plan.describe(1e-5)
+    assert hidden.LONGEST == 2.0
