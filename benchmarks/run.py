@@ -15,8 +15,8 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).parent
-ACCUMULATE = ("coordinate", "untuned", "timing")
-ALL = ("accounting", "audits", "ledger", "figures", "kernels", "factorisation", "sketches", *ACCUMULATE)
+ACCUMULATE = ("coordinate", "untuned", "timing", "throughput", "training")
+ALL = ("accounting", "audits", "ledger", "figures", "kernels", "factorisation", "quadratic", "sketches", *ACCUMULATE)
 
 
 def record(name: str, cells: list[dict[str, object]]) -> None:

@@ -26,7 +26,7 @@ Array = NDArray[Any]
 Mask = NDArray[np.bool_]
 CHUNK = 64
 """Records whose gradients vmap holds at once, at most: more is not faster on a CPU."""
-CHAIN_CHUNK = 32
+CHAIN_CHUNK = 24
 """Records in one pass through a chain of layers: more takes more memory and hardly less time."""
 LINEAR_CHUNK = 512
 """Records in one pass through a chain of linear layers, whose gradients are never formed."""
