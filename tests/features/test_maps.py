@@ -311,7 +311,7 @@ def test_other_widths_are_refused(model, table):
         (Join([("a", NormScaler())], weights={"a": 0.0}), "positive"),
         (Join([("a", NormScaler()), ("a", NormScaler())]), "unique"),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 def test_arguments_are_checked_in_fit(model, message, table):
     with pytest.raises(ValueError, match=message) as caught:
