@@ -5,7 +5,9 @@ The way is that of every fit: schema, public plan, certificate, reservation, and
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,20 +15,21 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
-from tacit import _validate
 from tacit.accounting import Certificate
-from tacit.errors import InvalidInput
+from tacit.errors import InvalidInput, NotCovered
 from tacit.estimators._fit import budget_of
 from tacit.estimators._schema import checked
-from tacit.features import feature_norm, row_local
+from tacit.features import feature_norm
+from tacit.features._lengths import public_norm
 from tacit.ledger import Ledger
+from tacit.preprocessing.certificates import parts
 from tacit.problem import OutputLoss
 from tacit.run import SEEDED, Channel, ClippedSum, Streams
 from tacit.run.sums import FeatureRows, TableRows
 from tacit.solvers.base import Budget
 from tacit.solvers.hidden import CyclicPlan, plan_cyclic, run_plan
 
-__all__ = ["CONSTANT", "OutputModel"]
+__all__ = ["CONSTANT", "OutputModel", "WithConstant", "mapped"]
 
 Array = NDArray[np.float64]
 Rows = NDArray[Any]
@@ -34,11 +37,14 @@ CONSTANT = 0.3
 """The constant feature of an intercept, in units of the norm of the others: part of the record, ridge and all."""
 BATCHES, SMALLEST = 120, 50
 """By default a hundred and twenty batches, of at least fifty records."""
-_READ = 4096
+_SCHEMA = ("n_features_in_", "feature_names_in_")
 
 
 class _MappedRows:
-    """Features made from records when they are asked for: memory for one batch."""
+    """Features made from records when they are asked for: memory for one batch.
+
+    A record on which the map fails (a function that has no value there) becomes zeros: an error would tell.
+    """
 
     def __init__(self, features: Any, X: Rows, width: int) -> None:
         self._features, self._X, self.width = features, X, width
@@ -47,10 +53,42 @@ class _MappedRows:
         return len(self._X)
 
     def take(self, index: NDArray[np.intp]) -> Rows:
-        return np.asarray(self._features.transform(self._X[index]), np.float32)
+        if not len(index):
+            return np.zeros((0, self.width), np.float32)
+        try:
+            return mapped(self._features, self._X[index])
+        except Exception:
+            return np.concatenate([self._single(self._X[i : i + 1]) for i in index])
+
+    def _single(self, record: Rows) -> Rows:
+        try:
+            return mapped(self._features, record)
+        except Exception:
+            return np.zeros((1, self.width), np.float32)
 
 
-class _WithConstant:
+def mapped(features: Any, X: Rows) -> Rows:
+    """The features of X in float32, without a word about its values.
+
+    Args:
+        features: a fitted map, or None.
+        X: records.
+
+    Returns:
+        (n, width).
+
+    Raises:
+        InvalidInput: if the map returns something else than a dense table.
+    """
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        out = X if features is None else features.transform(X)
+        if not isinstance(out, np.ndarray) or out.ndim != 2:
+            raise InvalidInput("features must return dense tables: set sparse_output=False, or convert them")
+        return np.asarray(out, np.float32)
+
+
+class WithConstant:
     """One more column, the same for everybody."""
 
     def __init__(self, rows: FeatureRows, value: float) -> None:
@@ -60,10 +98,30 @@ class _WithConstant:
         return len(self._rows)
 
     def take(self, index: NDArray[np.intp]) -> Rows:
+        """These rows with the constant."""
         rows = self._rows.take(index)
         out = np.empty((len(rows), self.width), rows.dtype)
         out[:, :-1], out[:, -1] = rows, self._value
         return out
+
+
+@dataclass(frozen=True)
+class _Features:
+    """What is known of the features before a record is read.
+
+    Attributes:
+        maps: the fitted maps, or None.
+        rows: makes the rows.
+        width: of a row.
+        norm: that no row exceeds.
+        marks: what the user vouches for.
+    """
+
+    maps: Any
+    rows: Callable[[], FeatureRows]
+    width: int
+    norm: float
+    marks: tuple[str, ...]
 
 
 class OutputModel(BaseEstimator):  # type: ignore[misc]
@@ -97,32 +155,46 @@ class OutputModel(BaseEstimator):  # type: ignore[misc]
 
     # -- features -------------------------------------------------------------------------------------------
 
-    def _prepared(self, X: Rows) -> tuple[FeatureRows, float, tuple[str, ...]]:
-        """Feature rows, their norm, and what the user vouches for."""
+    def _prepared(self, X: Rows) -> _Features:
+        """Feature rows, their norm, and what the user vouches for; no record is read."""
         if self.features is None:
             if self.feature_norm is None:
                 raise InvalidInput(
                     "feature_norm is missing: state a public bound on the norm of a record (longer ones are scaled "
                     "down), or pass features= that certify one"
                 )
-            self.features_ = None
-            return TableRows(np.asarray(X, np.float32)), _validate.positive(feature_norm=self.feature_norm), ()
+            norm = public_norm(feature_norm=self.feature_norm)
+            return _Features(None, lambda: TableRows(mapped(None, X)), int(X.shape[1]), norm, ())
         if isinstance(self.features, type) or not hasattr(self.features, "transform"):
             raise InvalidInput("features must be a public feature map, e.g. tacit.features.RandomFourier(2000)")
-        self.features_ = clone(self.features).fit(X[:1])  # public maps read the number of columns, nothing else
-        marks = row_local(self.features_)
-        if self.feature_norm is None:
-            norm = feature_norm(self.features_)
-        else:
-            norm = _validate.positive(feature_norm=self.feature_norm)
-        width = int(np.asarray(self.features_.transform(np.zeros((1, X.shape[1]), X.dtype))).shape[1])
-        return _MappedRows(self.features_, X, width), norm, marks
+        maps = clone(self.features)
+        marks = self._vouched(maps)
+        probe = np.full((1, X.shape[1]), 0.5, X.dtype)  # public maps read the number of columns: not a record's values
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            maps.fit(probe)
+        norm = feature_norm(maps) if self.feature_norm is None else public_norm(feature_norm=self.feature_norm)
+        width = int(mapped(maps, probe).shape[1])
+        return _Features(maps, lambda: _MappedRows(maps, X, width), width, norm, marks)
+
+    @staticmethod
+    def _vouched(maps: Any) -> tuple[str, ...]:
+        """Marks of the steps; private ones are refused: nobody would pay for them."""
+        name = type(maps).__name__
+        try:
+            found = list(parts(maps, name))
+        except InvalidInput as error:
+            raise NotCovered(f"features must be public maps, and {error}", axis="features") from None
+        if any(isinstance(part, Certificate) for part in found):
+            raise NotCovered(
+                "features hold a private step, which nobody would pay for here: fit it before, in a pipeline in front",
+                axis="features",
+            )
+        return tuple(part for part in found if isinstance(part, str))
 
     def _feature_rows(self, X: Any) -> Rows:
         check_is_fitted(self)
-        X = checked(self, X, reset=False)
-        rows = np.asarray(X if self.features_ is None else self.features_.transform(X), np.float32)
-        return rows
+        return mapped(self.features_, checked(self, X, reset=False))
 
     # -- plan and run ---------------------------------------------------------------------------------------
 
@@ -164,10 +236,13 @@ class OutputModel(BaseEstimator):  # type: ignore[misc]
             certificate = certificate.marked(mark)
         if self.budget is not None:
             self.budget.reserve(certificate, type(self).__name__)
-        self.certificate_, self.plan_ = certificate, plan
+        for name in [key for key in vars(self) if key.endswith("_") and key not in _SCHEMA]:
+            delattr(self, name)  # an interrupted fit must leave neither the old model nor a new name for it
         total = make_sum()
         channel = Channel(certificate, total.records, streams=streams)
-        return run_plan(plan, total, channel, np.zeros(total.size), progress)
+        theta = run_plan(plan, total, channel, np.zeros(total.size), progress)
+        self.certificate_, self.plan_ = certificate, plan
+        return theta
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -13,13 +12,13 @@ from sklearn.utils.validation import check_is_fitted
 from tacit import _validate
 from tacit.accounting import gdp_mu
 from tacit.estimators._labels import class_list, class_numbers
-from tacit.estimators._outputs import CONSTANT, OutputModel, _WithConstant
+from tacit.estimators._outputs import CONSTANT, OutputModel, WithConstant
 from tacit.estimators._schema import checked, labels_of
 from tacit.features import ReluGates
 from tacit.ledger import Ledger
 from tacit.problem import OUTPUT_LOSSES, OutputLoss, SquaredOutputs, TargetUnits
 from tacit.run import ClippedSum
-from tacit.run.sums import FeatureRows, GatedOutputs, LinearOutputs
+from tacit.run.sums import FeatureRows, GatedOutputs, LinearOutputs, TableRows, open_gates, shortened
 
 __all__ = ["DPConvexReLUClassifier", "DPConvexReLURegressor", "DPSoftmaxRegression"]
 
@@ -41,10 +40,11 @@ class _OutputClassifier(ClassifierMixin, OutputModel):  # type: ignore[misc]
     loss: str
     clip: float | None
 
-    def _sum(self, rows: FeatureRows, y: Rows, loss: OutputLoss, norm: float) -> Callable[[], ClippedSum]:
+    def _lifted(self, width: int, norm: float) -> tuple[int, float]:
+        """Trainable numbers per output, and the norm of what they multiply."""
         raise NotImplementedError
 
-    def _width(self, rows: FeatureRows) -> int:
+    def _sum(self, rows: FeatureRows, y: Rows, loss: OutputLoss, norm: float) -> ClippedSum:
         raise NotImplementedError
 
     def _outputs(self, X: Any) -> Array:
@@ -52,9 +52,6 @@ class _OutputClassifier(ClassifierMixin, OutputModel):  # type: ignore[misc]
 
     def _shaped(self, theta: Array, K: int) -> None:
         raise NotImplementedError
-
-    def _rows(self, X: Rows) -> tuple[FeatureRows, float, tuple[str, ...]]:
-        return self._prepared(X)
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit under the certificate that the parameters ask for.
@@ -72,14 +69,14 @@ class _OutputClassifier(ClassifierMixin, OutputModel):  # type: ignore[misc]
         target = class_numbers(classes, y)
         n, K = len(X), len(classes)
         budget = self._check_parameters(n)
-        rows, norm, declared = self._rows(X)
+        found = self._prepared(X)
         kind = _validate.one_of(CLASSIFICATION, loss=self.loss)
-        size = K * self._width(rows)
-        clip = default_clip(budget.epsilon, budget.delta, n, size) if self.clip is None else self.clip
+        width, norm = self._lifted(found.width, found.norm)
+        clip = default_clip(budget.epsilon, budget.delta, n, K * width) if self.clip is None else self.clip
         loss = OUTPUT_LOSSES[kind](K, clip)
         plan = self._plan(n, loss, norm, budget)
-        theta = self._run(plan, self._sum(rows, target, loss, norm), (*marks, *declared))
-        self.classes_, self.clip_, self.feature_norm_ = classes, clip, norm
+        theta = self._run(plan, lambda: self._sum(found.rows(), target, loss, norm), (*marks, *found.marks))
+        self.classes_, self.clip_, self.feature_norm_, self.features_ = classes, loss.clip, norm, found.maps
         self._shaped(theta, K)
         return self
 
@@ -124,7 +121,7 @@ class DPSoftmaxRegression(_OutputClassifier):
         features: a public feature map (``tacit.features``), made batch by batch; None for X itself.
         batch_size: b; n/120 (at least 50) if missing.
         epochs: how often each record is read.
-        step_size: η of the first step, at most 2/(β + λ), which is the default.
+        step_size: η of the first step, at most 2/(β + λ); 2/(β + 2λ) if missing.
         l2: λ, in every coordinate.
         loss: "softmax" or "one-vs-rest".
         clip: a in (0, 1]; chosen from the budget if missing.
@@ -174,27 +171,32 @@ class DPSoftmaxRegression(_OutputClassifier):
 
     fit_intercept: bool
 
-    def _rows(self, X: Rows) -> tuple[FeatureRows, float, tuple[str, ...]]:
-        rows, norm, marks = self._prepared(X)
+    def _lifted(self, width: int, norm: float) -> tuple[int, float]:
         if not self.fit_intercept:
-            return rows, norm, marks
-        # The features are clipped by their own norm first; the constant comes on top.
-        return _WithConstant(rows, CONSTANT * norm), norm * float(np.sqrt(1 + CONSTANT**2)), marks
+            return width, norm
+        return width + 1, norm * float(np.sqrt(1 + CONSTANT**2))
 
-    def _width(self, rows: FeatureRows) -> int:
-        return rows.width
-
-    def _sum(self, rows: FeatureRows, y: Rows, loss: OutputLoss, norm: float) -> Callable[[], ClippedSum]:
-        return lambda: LinearOutputs(rows, y, loss, row_norm=norm)
+    def _sum(self, rows: FeatureRows, y: Rows, loss: OutputLoss, norm: float) -> ClippedSum:
+        rows = WithConstant(rows, _constant(norm)) if self.fit_intercept else rows
+        return LinearOutputs(rows, y, loss, row_norm=norm)
 
     def _shaped(self, theta: Array, K: int) -> None:
         W = theta.reshape(K, -1)
         self.coef_ = W[:, :-1] if self.fit_intercept else W
-        scale = CONSTANT * self.feature_norm_ / float(np.sqrt(1 + CONSTANT**2))
-        self.intercept_ = W[:, -1] * scale if self.fit_intercept else np.zeros(K)
+        self.intercept_ = W[:, -1] * _constant(self.feature_norm_) if self.fit_intercept else np.zeros(K)
 
     def _outputs(self, X: Any) -> Array:
-        return np.asarray(self._feature_rows(X) @ self.coef_.T + self.intercept_, np.float64)
+        rows, W = self._feature_rows(X), self.coef_
+        if self.fit_intercept:  # long records are scaled down together with their constant, as in the fit
+            constant = _constant(self.feature_norm_)
+            rows = WithConstant(TableRows(rows), constant).take(np.arange(len(rows)))
+            W = np.column_stack([W, self.intercept_ / constant])
+        return np.asarray(shortened(rows, self.feature_norm_) @ W.T, np.float64)
+
+
+def _constant(norm: float) -> float:
+    """The constant feature of records whose norm, with it, is ``norm``."""
+    return CONSTANT * norm / float(np.sqrt(1 + CONSTANT**2))
 
 
 class _Gated:
@@ -211,13 +213,12 @@ class _Gated:
             return np.zeros((1, width))  # 0ᵀx ≥ 0: always open, the linear model
         return np.asarray(ReluGates(count, self.gate_seed).fit(np.zeros((1, width))).gates_)
 
-    def _gated(self, rows: Rows) -> Array:
-        """√(2/P)·Σ_j 1(u_jᵀx ≥ 0)·V_j x."""
+    def _gated(self, rows: Rows, norm: float) -> Array:
+        """√(2/P)·Σ_j 1(u_jᵀx ≥ 0)·V_j x, long records scaled down as in the fit."""
         K, P, d = self.coef_.shape
-        mask = (rows @ self.gates_.T.astype(rows.dtype) >= 0).astype(rows.dtype)
+        rows, mask = open_gates(rows, self.gates_, norm)
         V = self.coef_.transpose(2, 1, 0).reshape(d, P * K).astype(rows.dtype)
-        Z = np.matmul(mask[:, None, :], (rows @ V).reshape(-1, P, K))[:, 0]
-        return np.asarray(np.sqrt(2 / P) * Z, np.float64)
+        return np.asarray(np.matmul(mask[:, None, :], (rows @ V).reshape(-1, P, K))[:, 0], np.float64)
 
 
 class DPConvexReLUClassifier(_Gated, _OutputClassifier):
@@ -282,18 +283,19 @@ class DPConvexReLUClassifier(_Gated, _OutputClassifier):
     ) -> None:
         self._store(locals())
 
-    def _width(self, rows: FeatureRows) -> int:
-        return rows.width * _validate.positive_int(n_gates=self.n_gates)
+    def _lifted(self, width: int, norm: float) -> tuple[int, float]:
+        return width * _validate.positive_int(n_gates=self.n_gates), norm
 
-    def _sum(self, rows: FeatureRows, y: Rows, loss: OutputLoss, norm: float) -> Callable[[], ClippedSum]:
-        self.gates_ = self._open_gates(rows.width)
-        return lambda: GatedOutputs(rows, y, loss, row_norm=norm, gates=self.gates_)
+    def _sum(self, rows: FeatureRows, y: Rows, loss: OutputLoss, norm: float) -> ClippedSum:
+        return GatedOutputs(rows, y, loss, row_norm=norm, gates=self._open_gates(rows.width))
 
     def _shaped(self, theta: Array, K: int) -> None:
+        count = _validate.positive_int(n_gates=self.n_gates)
+        self.gates_ = self._open_gates(theta.size // (K * count))
         self.coef_ = theta.reshape(K, *self.gates_.shape)
 
     def _outputs(self, X: Any) -> Array:
-        return self._gated(self._feature_rows(X))
+        return self._gated(self._feature_rows(X), self.feature_norm_)
 
 
 class DPConvexReLURegressor(_Gated, RegressorMixin, OutputModel):  # type: ignore[misc]
@@ -349,14 +351,17 @@ class DPConvexReLURegressor(_Gated, RegressorMixin, OutputModel):  # type: ignor
         target = units.map(np.asarray(y, np.float64).reshape(len(X), -1))
         n, K = target.shape
         budget = self._check_parameters(n)
-        rows, norm, declared = self._prepared(X)
-        self.gates_ = gates = self._open_gates(rows.width)
+        found = self._prepared(X)
+        gates, norm = self._open_gates(found.width), found.norm
         loss = SquaredOutputs(K, self.clip)
         plan = self._plan(n, loss, norm, budget)
-        target = target.astype(np.float32)
-        theta = self._run(plan, lambda: GatedOutputs(rows, target, loss, row_norm=norm, gates=gates), declared)
-        self.coef_ = theta.reshape(K, *gates.shape)
-        self.feature_norm_, self._single = norm, np.ndim(y) == 1
+
+        def total() -> ClippedSum:
+            return GatedOutputs(found.rows(), target.astype(np.float32), loss, row_norm=norm, gates=gates)
+
+        theta = self._run(plan, total, found.marks)
+        self.coef_, self.gates_ = theta.reshape(K, *gates.shape), gates
+        self.feature_norm_, self.features_, self._single = norm, found.maps, np.ndim(y) == 1
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -368,5 +373,7 @@ class DPConvexReLURegressor(_Gated, RegressorMixin, OutputModel):  # type: ignor
         """Outputs in the units of y, within ``target_bounds``."""
         check_is_fitted(self)
         units = TargetUnits.of(self.target_bounds)
-        Z = np.clip(units.centre + units.scale * self._gated(self._feature_rows(X)), units.low, units.high)
+        Z = np.clip(
+            units.centre + units.scale * self._gated(self._feature_rows(X), self.feature_norm_), units.low, units.high
+        )
         return Z[:, 0] if self._single else Z

@@ -20,6 +20,8 @@ from tacit.errors import InvalidInput
 __all__ = ["OUTPUT_LOSSES", "OneVsRest", "OutputLoss", "Softmax", "SquaredOutputs"]
 
 Rows = NDArray[Any]  # float32 or float64
+SMALLEST = 1e-6
+"""Clips below drown in the rounding of float32."""
 
 
 class OutputLoss(ABC):
@@ -28,12 +30,14 @@ class OutputLoss(ABC):
     Attributes:
         name: for messages.
         outputs: K.
+        clip: a.
         slope: sup ‖g‖.
         curvature: β in z: g is the gradient of a convex β-smooth function.
     """
 
     name: ClassVar[str]
     outputs: int
+    clip: float
     slope: float
     curvature: float
 
@@ -55,6 +59,14 @@ class OutputLoss(ABC):
     @abstractmethod
     def value(self, Z: Rows, target: Rows) -> Rows:
         """The convex function whose gradient g is, (records,)."""
+
+
+def _share(clip: object) -> float:
+    """A clip of slopes that are at most 1."""
+    a = _validate.positive(clip=clip)
+    if not SMALLEST <= a <= 1:
+        raise InvalidInput(f"clip must lie between {SMALLEST:g} and 1, got {clip!r}: 1 does not clip")
+    return a
 
 
 def _softmax(Z: Rows) -> Rows:
@@ -81,9 +93,7 @@ class Softmax(OutputLoss):
 
     def __init__(self, outputs: int, clip: float = 1.0) -> None:
         self.outputs = _validate.positive_int(outputs=outputs)
-        self.clip = _validate.positive(clip=clip)
-        if self.clip > 1:
-            raise InvalidInput(f"clip must lie in (0, 1] for softmax, got {clip!r}: 1 does not clip")
+        self.clip = _share(clip)
         self.slope = float(np.sqrt(2)) * self.clip
         self.curvature = 2 * self.clip * (1 - self.clip) if self.clip <= 0.5 else 0.5
 
@@ -91,9 +101,10 @@ class Softmax(OutputLoss):
         """(p − e_y)·min(1, a/(1 − p_y))."""
         P = _softmax(Z)
         at = np.arange(len(P)), target
-        P[at] -= 1
+        P[at] = 0
+        away = P.sum(axis=1)  # 1 − p_y, without cancellation
+        P[at] = -away
         if self.clip < 1:
-            away = -P[at]  # 1 − p_y
             P *= np.where(away > self.clip, self.clip / np.maximum(away, 1e-30), 1.0)[:, None].astype(P.dtype)
         return P
 
@@ -125,9 +136,7 @@ class OneVsRest(OutputLoss):
 
     def __init__(self, outputs: int, clip: float = 1.0) -> None:
         self.outputs = _validate.positive_int(outputs=outputs)
-        self.clip = _validate.positive(clip=clip)
-        if self.clip > 1:
-            raise InvalidInput(f"clip must lie in (0, 1] for one-vs-rest, got {clip!r}: 1 does not clip")
+        self.clip = _share(clip)
         self.slope = float(np.sqrt(self.outputs)) * self.clip
         self.curvature = self.clip * (1 - self.clip) if self.clip <= 0.5 else 0.25
 
@@ -162,14 +171,19 @@ class SquaredOutputs(OutputLoss):
     def __init__(self, outputs: int, clip: float = 1.0) -> None:
         self.outputs = _validate.positive_int(outputs=outputs)
         self.clip = self.slope = _validate.positive(clip=clip)
+        if not SMALLEST <= self.clip <= 1 / SMALLEST:
+            raise InvalidInput(
+                f"clip must lie between {SMALLEST:g} and {1 / SMALLEST:g}, got {clip!r}: scale the targets"
+            )
         self.curvature = 1.0
 
     def gradient(self, Z: Rows, target: Rows) -> Rows:
         """r·min(1, a/‖r‖)."""
-        R = Z - target
-        norm = np.sqrt((R * R).sum(axis=1, keepdims=True))
-        R *= np.where(norm > self.clip, self.clip / np.maximum(norm, 1e-30), 1.0).astype(R.dtype)
-        return R
+        R = np.asarray(Z, np.float64) - target
+        top = np.maximum(np.abs(R).max(axis=1, initial=0.0, keepdims=True), 1e-300)
+        norm = top * np.sqrt(((R / top) ** 2).sum(axis=1, keepdims=True))
+        R *= np.where(norm > self.clip, self.clip / np.maximum(norm, 1e-300), 1.0)
+        return R.astype(Z.dtype)
 
     def value(self, Z: Rows, target: Rows) -> Rows:
         """½‖r‖² inside of a, a‖r‖ − a²/2 beyond."""

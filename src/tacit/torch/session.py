@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,7 +43,9 @@ class Session:
     """
 
     def __init__(self, plan: TrainingPlan, records: Records, saved: files.Saved | None = None) -> None:
-        self._plan, self._records, self._team = plan, records, Team()
+        # Weak, because the plan holds the session: else records would stay in memory until cycles are collected.
+        self._plan: TrainingPlan = weakref.proxy(plan)
+        self._records, self._team = records, Team()
         self._fingerprint: bytes | None = None
         if self._team.size > 1:
             self._team.agree(bytes.fromhex(plan.digest), "settings")

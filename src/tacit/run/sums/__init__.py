@@ -6,7 +6,7 @@ from tacit.run.sums.gradient import LinearGradient
 from tacit.run.sums.gram import GramSum
 from tacit.run.sums.histogram import HistogramSum
 from tacit.run.sums.moments import MomentSum
-from tacit.run.sums.outputs import FeatureRows, GatedOutputs, LinearOutputs, TableRows
+from tacit.run.sums.outputs import FeatureRows, GatedOutputs, LinearOutputs, TableRows, open_gates, shortened
 from tacit.run.sums.squares import SquareSum
 from tacit.run.sums.values import BoundedValues
 
@@ -24,4 +24,6 @@ __all__ = [
     "MomentSum",
     "SquareSum",
     "TableRows",
+    "open_gates",
+    "shortened",
 ]

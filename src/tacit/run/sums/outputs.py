@@ -12,10 +12,14 @@ from tacit.errors import InvalidInput
 from tacit.problem.outputs import OneVsRest, OutputLoss, Softmax, SquaredOutputs
 from tacit.run.clipped_sum import ClippedSum, Mask, register
 
-__all__ = ["FeatureRows", "GatedOutputs", "LinearOutputs", "TableRows"]
+__all__ = ["FeatureRows", "GatedOutputs", "LinearOutputs", "TableRows", "open_gates", "shortened"]
 
 Array = NDArray[np.float64]
 Rows = NDArray[Any]  # float32 or float64
+FARTHEST = 1e9
+"""Weights beyond this are taken as this: a public box."""
+PART = 4096
+"""Rows that are summed in the type of the features."""
 SHRINK = 1 - 2.0**-16
 """Rows are made this much shorter than R, so that rounding to float32 cannot make them longer."""
 
@@ -52,25 +56,53 @@ class TableRows:
         return self._X[index]
 
 
-def _factors(rows: Rows, R: float, weight: Rows | float = 1.0) -> Rows:
-    """What scales each row down to norm R; 0 for rows that are not finite."""
-    with np.errstate(invalid="ignore", over="ignore", under="ignore"):
-        norm = np.sqrt(np.einsum("ij,ij->i", rows, rows)).astype(np.float64)
-    odd = ~(np.isfinite(norm) & (norm > 1e-15))
-    if odd.any():  # squares may have over- or underflowed: once more, with care
-        norm[odd] = _careful(rows[odd])
-    norm = norm * weight
+def shortened(rows: Rows, R: float) -> Rows:
+    """Rows within norm R: longer ones scaled down, those that are not finite replaced by zeros.
+
+    Done before anything else, so that no product can overflow for some W and not for others: a contribution that
+    vanished for some W only would not be a gradient.
+
+    Args:
+        rows: (m, p); left as they are.
+        R: the norm.
+
+    Returns:
+        (m, p), in the same type; the very same array if nothing had to be changed.
+    """
+    with np.errstate(all="ignore"):
+        norm = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
     limit = R * SHRINK
-    factor = np.where(norm > limit, limit / np.maximum(norm, 1e-300), 1.0)
-    return np.where(np.isfinite(norm), factor, 0.0).astype(rows.dtype)
+    odd = ~(norm <= limit)  # also those whose squares overflowed, and NaN
+    if not odd.any():
+        return rows
+    out = np.array(rows)
+    wide = np.array(rows[odd], np.float64)
+    wide[~np.isfinite(wide).all(axis=1)] = 0
+    top = np.maximum(np.abs(wide).max(axis=1, initial=0.0, keepdims=True), 1e-300)
+    wide /= top
+    length = np.sqrt((wide * wide).sum(axis=1, keepdims=True))
+    out[odd] = wide * np.minimum(top, limit / np.maximum(length, 1e-300))
+    return out
 
 
-def _careful(rows: Rows) -> Array:
-    wide = rows.astype(np.float64)
-    top = np.abs(wide).max(axis=1, initial=0.0)
-    safe = np.where((top > 0) & np.isfinite(top), top, 1.0)
-    with np.errstate(invalid="ignore", over="ignore"):
-        return np.asarray(np.sqrt(np.square(wide / safe[:, None]).sum(axis=1)) * safe)
+def open_gates(rows: Rows, gates: Rows, R: float) -> tuple[Rows, Rows]:
+    """Rows short enough for any gate pattern, and √(2/P)·1(u_jᵀx ≥ 0) scaled so that ‖x̃‖ ≤ R.
+
+    Args:
+        rows: (m, d).
+        gates: (P, d), public.
+        R: the norm of lifted records.
+
+    Returns:
+        Rows (m, d) and weights of the gates (m, P): x̃ = (weight_j·x)_j.
+    """
+    P = len(gates)
+    short = shortened(rows, R * float(np.sqrt(P / 2)))
+    mask = (short @ gates.T.astype(short.dtype) >= 0).astype(short.dtype)
+    length = np.sqrt(np.einsum("ij,ij->i", short, short, dtype=np.float64) * (2 / P) * mask.sum(axis=1))
+    factor = np.sqrt(2 / P) * np.minimum(1.0, R * SHRINK / np.maximum(length, 1e-300))
+    mask *= factor[:, None].astype(short.dtype)
+    return short, mask
 
 
 class _Outputs(ClippedSum):
@@ -97,14 +129,17 @@ class _Outputs(ClippedSum):
         return np.stack([self._one(theta, np.flatnonzero(mask)) for theta, mask in zip(state, batch, strict=True)])
 
     def _one(self, theta: Array, index: NDArray[np.intp]) -> Array:
-        raise NotImplementedError
+        """Parts of a batch, summed in float64: float32 sums over very many rows would drift."""
+        theta = np.clip(np.nan_to_num(theta), -FARTHEST, FARTHEST)
+        out = np.zeros(self.size)
+        for first in range(0, len(index), PART):
+            part = index[first : first + PART]
+            with np.errstate(all="ignore"):  # a warning would tell about a record
+                out += self._part(theta, self._rows.take(part), part)
+        return out
 
-    def _slopes(self, Z: Rows, index: NDArray[np.intp]) -> Rows:
-        """Gradients in the outputs; those that are not finite count as nothing."""
-        with np.errstate(all="ignore"):
-            G = self._loss.gradient(Z, self._target[index])
-        good = np.asarray(np.isfinite(G).all(axis=1))
-        return G if good.all() else np.where(good[:, None], G, 0).astype(G.dtype)
+    def _part(self, theta: Array, X: Rows, index: NDArray[np.intp]) -> Array:
+        raise NotImplementedError
 
     def contributions(self, state: Array, index: NDArray[np.intp]) -> Array:
         """One record at a time."""
@@ -123,13 +158,11 @@ class LinearOutputs(_Outputs):
         super().__init__(rows, target, loss, row_norm=row_norm)
         self.size = loss.outputs * rows.width
 
-    def _one(self, theta: Array, index: NDArray[np.intp]) -> Array:
-        X = self._rows.take(index)
-        shrink = _factors(X, self._R)[:, None]
+    def _part(self, theta: Array, X: Rows, index: NDArray[np.intp]) -> Array:
+        X = shortened(X, self._R)
         W = theta.reshape(self._loss.outputs, -1).astype(X.dtype)
-        finite = np.nan_to_num(X, nan=0.0, posinf=0.0, neginf=0.0) if (shrink == 0).any() else X
-        G = self._slopes((finite @ W.T) * shrink, index)
-        return np.asarray((G * shrink).T @ finite, np.float64).ravel()
+        G = self._loss.gradient(X @ W.T, self._target[index])
+        return np.asarray(G.T @ X, np.float64).ravel()
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> tuple[LinearOutputs, LinearOutputs, Array]:
@@ -159,19 +192,12 @@ class GatedOutputs(_Outputs):
         self._gates = gates
         self.size = loss.outputs * gates.size
 
-    def _one(self, theta: Array, index: NDArray[np.intp]) -> Array:
-        X = self._rows.take(index)
+    def _part(self, theta: Array, X: Rows, index: NDArray[np.intp]) -> Array:
         K, (P, d) = self._loss.outputs, self._gates.shape
-        bad = np.asarray(~np.isfinite(X).all(axis=1))
-        X = np.where(bad[:, None], 0, X).astype(X.dtype) if bad.any() else X
-        mask = (X @ self._gates.T.astype(X.dtype) >= 0).astype(X.dtype)
-        length = np.sqrt(2 / P) * np.sqrt(mask.sum(axis=1))
-        shrink = (_factors(X, self._R, length) * np.sqrt(2 / P)).astype(X.dtype)
-        shrink[bad] = 0
-        mask *= shrink[:, None]
+        X, mask = open_gates(X, self._gates, self._R)
         V = theta.reshape(K, P, d).transpose(2, 1, 0).reshape(d, P * K).astype(X.dtype)
         Z = np.matmul(mask[:, None, :], (X @ V).reshape(-1, P, K))[:, 0]
-        G = self._slopes(Z, index)
+        G = self._loss.gradient(Z, self._target[index])
         spread = (mask[:, :, None] * G[:, None, :]).reshape(-1, P * K)
         return np.asarray((spread.T @ X).reshape(P, K, d).transpose(1, 0, 2), np.float64).ravel()
 

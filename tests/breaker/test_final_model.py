@@ -1,0 +1,328 @@
+"""Attacks on the final-model estimators, their sums and their features: each test states what must hold."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, PolynomialFeatures, StandardScaler
+
+import tacit.estimators._outputs as shared
+from tacit import features as maps
+from tacit.errors import InvalidInput, NotCovered
+from tacit.estimators.networks import DPConvexReLUClassifier, DPConvexReLURegressor, DPSoftmaxRegression
+from tacit.preprocessing import DPQuantileScaler, DPStandardScaler
+from tacit.problem.outputs import OneVsRest, Softmax, SquaredOutputs
+from tacit.run import Channel, Streams, drive_chain
+from tacit.run.sums import GatedOutputs, LinearOutputs, TableRows
+from tacit.solvers.hidden import plan_cyclic
+
+SMALL: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "epochs": 2}
+SINGLE = np.ones((1, 1), bool)
+
+
+def table(n: int = 400) -> tuple[Any, Any]:
+    X = np.random.default_rng(0).normal(size=(n, 3))
+    return X, (X[:, 0] > 0).astype(int)
+
+
+# -- 1. certificates: features with private steps ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [DPStandardScaler, DPQuantileScaler])
+def test_private_feature_steps_are_refused_or_paid_for(kind: Any) -> None:
+    """A private step is refitted on X[:1] (20-DP, on one record), shown in features_, and not in certificate_."""
+    X, y = table()
+    chain = make_pipeline(kind(epsilon=20.0, delta=1e-5, feature_bounds=(-5, 5)), maps.NormScaler())
+    model = DPSoftmaxRegression(features=chain, classes=[0, 1], **SMALL)
+    try:
+        model.fit(X, y)
+    except (NotCovered, InvalidInput):
+        return
+    assert model.certificate_.epsilon(2e-5) >= 20.0, "features_ spent ε = 20 that the certificate does not say"
+
+
+def test_a_strange_step_with_a_certificate_is_not_taken_for_row_local() -> None:
+    """Any object with a Certificate in certificate_ passes row_local, unmarked, whatever its transform does."""
+    X, y = table()
+    borrowed = DPSoftmaxRegression(feature_norm=1.0, classes=[0, 1], **SMALL).fit(X, y).certificate_
+
+    class Centre(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+        def fit(self, X: Any, y: Any = None) -> Any:
+            self.certificate_ = borrowed
+            return self
+
+        def transform(self, X: Any) -> Any:
+            return X - X.mean(axis=0)  # of the batch: one record moves every row
+
+    model = DPSoftmaxRegression(features=make_pipeline(Centre(), maps.NormScaler()), classes=[0, 1], **SMALL)
+    try:
+        model.fit(X, y)
+    except (NotCovered, InvalidInput):
+        return
+    assert model.certificate_.marks, "nothing on the certificate says that the user vouches for Centre"
+
+
+# -- 2. record-dependent attributes after a refusal ----------------------------------------------------------
+
+
+def test_a_refused_feature_map_leaves_no_record_behind() -> None:
+    X, y = table()
+    model = DPSoftmaxRegression(features=make_pipeline(StandardScaler(), maps.NormScaler()), classes=[0, 1], **SMALL)
+    with pytest.raises(NotCovered):
+        model.fit(X, y)
+    left = getattr(model, "features_", None)
+    assert left is None or not np.allclose(left[0].mean_, X[0]), "features_.mean_ is the first record, in the clear"
+
+
+def test_feature_maps_are_fitted_without_records() -> None:
+    """What fit() of a map sees must not be a record: the number of columns is public, X[:1] is not."""
+    X, y = table()
+    seen: list[Any] = []
+
+    class Spy(StandardScaler):
+        def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Any:
+            seen.append(np.array(X))
+            return super().fit(X)
+
+    with pytest.raises(NotCovered):
+        DPSoftmaxRegression(features=make_pipeline(Spy(), maps.NormScaler()), classes=[0, 1], **SMALL).fit(X, y)
+    assert not any((rows == X[:1]).all() for rows in seen), "an unknown step was handed a record before the refusal"
+
+
+# -- 3. a gradient that is zero only for some W is no gradient -----------------------------------------------
+
+
+def sums(x: Any, y: int, R: float = 1.0) -> list[Any]:
+    rows, target = TableRows(np.atleast_2d(np.asarray(x, np.float32))), np.array([y])
+    gates = np.zeros((1, rows.width))
+    return [
+        LinearOutputs(rows, target, Softmax(2), row_norm=R),
+        GatedOutputs(rows, target, Softmax(2), row_norm=R, gates=gates),
+    ]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.filterwarnings("ignore")
+def test_huge_records_do_not_make_steps_expand(which: int) -> None:
+    """(X @ W) overflows before it is shrunk: the record counts for |w| < 1.13 and not beyond."""
+    total = sums([3e38], 1)[which]
+    a, b = np.array([1.130, 0.0]), np.array([1.136, 0.0])
+    ga, gb = (total.total(v[None], SINGLE)[0] for v in (a, b))
+    assert (ga - gb) @ (a - b) >= -1e-6, "not monotone: no gradient of a convex function"
+    eta = 2 / total.smoothness
+    grown = np.linalg.norm((a - eta * ga) - (b - eta * gb)) / np.linalg.norm(a - b)
+    assert grown <= 1 + 1e-3, f"a certified non-expansive step expands {grown:.0f}-fold"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_audit_of_a_run_with_huge_records() -> None:
+    """End to end: hostile common records turn the chain bistable, and hiding does not happen."""
+    k, b, replicas, loss = 120, 160, 120, Softmax(2)
+    n, edge = k * b, 3.4028e38 / 3e38
+    plan = plan_cyclic(
+        None, 1e-5, n=n, batch_size=b, epochs=1, bound=loss.slope, smoothness=loss.curvature, noise_multiplier=0.3
+    )
+    rates = []
+    for seed, record in enumerate((1.0, -1.0)):
+        X, y = np.ones((n, 1), np.float32), np.zeros(n, int)
+        X[:b], X[0] = edge / 2 * b / (b - 1), record  # the first batch leads to the edge of overflow
+        X[b::2], y[b::2] = 3e38, 1
+        total = LinearOutputs(TableRows(X), y, loss, row_norm=1.0)
+        channel = Channel(plan.certificate, n, streams=Streams(seed), replicas=replicas)
+        end = drive_chain(plan.chain(), total, channel, np.zeros((replicas, 2)))
+        rates.append(float((end[:, 0] > edge - 0.5).mean()))
+    assert plan.certificate.mu is not None
+    allowed = 2 * norm.cdf(plan.certificate.mu / 2) - 1
+    found, error = abs(rates[0] - rates[1]), 2 * 0.5 / np.sqrt(replicas)
+    assert found <= allowed + 2 * error, f"advantage {found:.2f}, certified at most {allowed:.2f}"
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_squared_gradient_of_a_huge_residual_keeps_its_length(dtype: Any) -> None:
+    """‖r‖² overflows, a/∞ = 0: the clipped gradient vanishes beyond 2e19 (1e154) instead of being a·r/‖r‖."""
+    big = 3e19 if dtype is np.float32 else 1e160
+    with np.errstate(all="ignore"):
+        g = SquaredOutputs(2, 1.0).gradient(np.array([[big, 0.0]], dtype), np.zeros((1, 2), dtype))
+    assert g[0, 0] == pytest.approx(1.0)
+
+
+# -- 4. bounds in float32 ------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_batch_sums_move_by_no_more_than_the_sensitivity() -> None:
+    """A float32 product adds up 10⁶ records: rounding after a power of two differs between neighbours (Casacuberta
+    et al. 2022). Blocks of 320 rows are OpenBLAS's; another library needs another period."""
+    n, loss, block = 10**6, OneVsRest(2), 320
+    top = 2.0**17
+    unit, count = top * 2.0**-23, int(top / 0.25)
+    X, start = np.zeros((n, 4), np.float32), -(-count // block) * block
+    X[:count, 0] = 0.5
+    period = np.repeat(np.array([0.6, -0.4, -0.2]) * unit * 2 / block, block).astype(np.float32)
+    times = (n - start) // len(period)
+    X[start : start + times * len(period), 0] = np.tile(period, times)
+    ends = []
+    for first in (-0.9, 0.9):
+        X[0, 0] = first
+        total = LinearOutputs(TableRows(X), np.ones(n, int), loss, row_norm=1.0)
+        ends.append(total.total(np.zeros((1, 8)), np.ones((1, n), bool))[0])
+    moved = np.linalg.norm(ends[0] - ends[1])
+    assert moved <= 2 * total.bound, f"one record moves the sum by {moved:.1f}, certified {2 * total.bound:.1f}"
+
+
+@pytest.mark.parametrize("R", [1e-1, 1e-3, 1e-6])
+@pytest.mark.filterwarnings("ignore")
+def test_huge_rows_keep_the_bound_for_small_norms(R: float) -> None:
+    """R/‖x‖ is a subnormal float32: too few bits to keep the row within R."""
+    worst = 0.0
+    for x in np.linspace(1e38, 3.4e38, 60):
+        for d in (1, 10, 100):
+            total = sums(np.full(d, x), 0, R)[0]
+            g = total.total(np.zeros((1, 2 * d)), SINGLE)
+            worst = max(worst, float(np.linalg.norm(g)) / (total.bound / 2))  # p = 1/2: half of the bound
+    assert worst <= 1, f"{worst:.5f} times the bound"
+
+
+def test_wide_rows_keep_the_bound() -> None:
+    """The norm is summed up in float32: squares below half a unit in the last place are lost."""
+    worst, d = 0.0, 10_000
+    for lead in (1, 4, 8, 16, 32, 64):
+        x = np.full(d, np.sqrt(2.0**-24 * 0.99), np.float32)
+        x[:lead] = 1
+        total = LinearOutputs(TableRows(x[None]), np.array([0]), OneVsRest(2), row_norm=1.0)
+        worst = max(worst, float(np.linalg.norm(total.total(np.zeros((1, 2 * d)), SINGLE))) / (total.bound / 2))
+    assert worst <= 1, f"{worst:.6f} times the bound"
+
+
+def test_tiny_clips_keep_the_bound() -> None:
+    """‖r‖² underflows to 0, so r is not clipped: 10⁷ times the bound with clip=1e-30."""
+    try:
+        loss = SquaredOutputs(1, 1e-30)
+    except InvalidInput:
+        return
+    g = loss.gradient(np.array([[1e-23]], np.float32), np.zeros((1, 1), np.float32))
+    assert float(np.abs(g).max()) <= loss.slope * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("clip", [1e-3, 1e-5, 1e-7])
+def test_softmax_keeps_small_clips_in_float32(clip: float) -> None:
+    """1 − p_y is a difference of float32 numbers: off by 6e-8, which is much of a small clip. (1.5e-5 is SHRINK.)"""
+    try:
+        loss = Softmax(2, clip)
+    except InvalidInput:
+        return
+    z = np.log((1 - clip) / clip) + np.linspace(-3, 3, 20_001)
+    g = loss.gradient(np.stack([z, 0 * z], axis=1).astype(np.float32), np.zeros(len(z), int)).astype(float)
+    worst = np.linalg.norm(g, axis=1).max() / loss.slope
+    assert worst <= 1 + 2.0**-16, f"{worst:.6f} times the slope"
+
+
+# -- 5. nothing may tell about records -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [3e38, 1e300])
+@pytest.mark.parametrize("kind", [DPSoftmaxRegression, DPConvexReLUClassifier, DPConvexReLURegressor])
+def test_no_warning_tells_about_a_long_record(kind: Any, value: float) -> None:
+    X, y = table()
+    X[7] = value
+    more = {"target_bounds": (0, 1)} if kind is DPConvexReLURegressor else {"classes": [0, 1]}
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        kind(feature_norm=1.0, **more, **SMALL).fit(X, y)
+    assert not [str(w.message) for w in seen if issubclass(w.category, RuntimeWarning)]
+
+
+def test_no_error_tells_about_a_long_record() -> None:
+    """Finite records, public steps: whether fit raises must not depend on a value."""
+    X, y = table()
+    X[7] = 1e200
+    chain = make_pipeline(PolynomialFeatures(2), maps.NormScaler())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        DPSoftmaxRegression(features=chain, classes=[0, 1], **SMALL).fit(X, y)
+
+
+def test_no_warning_tells_about_the_first_record() -> None:
+    """FunctionTransformer(check_inverse=True) compares on X[:1]."""
+    X, y = table()
+    chain = make_pipeline(FunctionTransformer(np.square, np.sqrt, check_inverse=True), maps.NormScaler())
+    told = []
+    for sign in (1.0, -1.0):
+        Z = np.abs(X)
+        Z[0] *= sign
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            DPSoftmaxRegression(features=chain, classes=[0, 1], **SMALL).fit(Z, y)
+        told.append(len([w for w in seen if "inverse" in str(w.message)]))
+    assert told[0] == told[1]
+
+
+# -- 6. state after a fit that did not end ---------------------------------------------------------------------
+
+
+def test_an_interrupted_fit_does_not_relabel_the_old_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = table()
+    model = DPSoftmaxRegression(feature_norm=2.0, classes=[0, 1], **{**SMALL, "epsilon": 50.0}).fit(X, y)
+    model.set_params(epsilon=0.1)
+
+    def interrupted(*_: Any, **__: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(shared, "run_plan", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(X, y)
+    if hasattr(model, "coef_"):
+        assert model.certificate_.epsilon(1e-5) > 49, "the coefficients of ε = 50 under a certificate of ε = 0.1"
+
+
+def test_a_refused_fit_leaves_the_old_model_whole() -> None:
+    X, y = table()
+    model = DPSoftmaxRegression(feature_norm=2.0, classes=[0, 1], **SMALL).fit(X, y)
+    before = model.predict(X)
+    model.set_params(features=maps.RandomFourier(10), batch_size=10_000)
+    with pytest.raises(InvalidInput):
+        model.fit(X, y)
+    assert (model.predict(X) == before).all()
+
+
+# -- 7. correctness --------------------------------------------------------------------------------------------
+
+
+def test_empty_poisson_batches_are_no_error() -> None:
+    X, y = table(60)
+    options = {**SMALL, "view": "all_iterates", "batch_size": 1, "random_state": 0}
+    DPSoftmaxRegression(features=maps.NormScaler(), classes=[0, 1], **options).fit(X, y)
+
+
+def test_predictions_scale_rows_as_the_fit_did() -> None:
+    """The fit shrinks the lifted record to R, predict does not: for P = 1 predictions are √2 too large."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 3))
+    X /= np.linalg.norm(X, axis=1, keepdims=True)  # within feature_norm, as asked
+    y = 0.5 * X[:, 0]
+    model = DPConvexReLURegressor(
+        1, epsilon=1e6, delta=1e-5, feature_norm=1.0, target_bounds=(-1, 1), clip=2.0, epochs=60, random_state=0
+    ).fit(X, y)
+    assert model.score(X, y) > 0.99
+
+
+def test_sparse_feature_maps_are_refused_in_words_or_work() -> None:
+    X, y = table()
+    encode = OneHotEncoder(categories=[[0, 1]] * 3, handle_unknown="ignore")
+    with contextlib.suppress(InvalidInput):
+        DPSoftmaxRegression(features=encode, feature_norm=2.0, classes=[0, 1], **SMALL).fit(X, y)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_functions_without_a_value_at_zero_work() -> None:
+    """The width of a map is probed with a row of zeros, where log is −∞."""
+    X, y = table()
+    chain = make_pipeline(FunctionTransformer(np.log), maps.NormScaler())
+    DPSoftmaxRegression(features=chain, classes=[0, 1], **SMALL).fit(np.abs(X) + 0.1, y)
