@@ -14,7 +14,7 @@ from tacit.ledger import Ledger
 from tacit.torch import TrainingPlan
 
 SCRIPT = """
-import sys, torch, torch.distributed as dist
+import sys, time, torch, torch.distributed as dist
 from torch import nn
 from tacit.ledger import Ledger
 from tacit.torch import TrainingPlan
@@ -28,7 +28,7 @@ X, Y = torch.randn(60, 4, generator=g, dtype=torch.float64), torch.randint(0, 3,
 if {differ} and rank == 1:
     X = X + 1
 torch.manual_seed(rank)  # the leader's parameters win
-model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+model = nn.Sequential(nn.Linear(4, 400), nn.Tanh(), nn.Linear(400, 3)).double()
 budget = Ledger("{folder}/b.ledger", 500.0, 1e-3, adjacency="zero-out") if rank == 0 and {sigma} > 1 else None
 plan = TrainingPlan(
     60, noise_multiplier={sigma}, delta=1e-4, batch_size=12, steps=12, bands=4, momentum=0.5, seed={seed}, budget=budget
@@ -40,6 +40,7 @@ try:
             plan.save("{folder}/c", model)
 except MechanismMismatch as error:
     print(error)
+    time.sleep(2)  # a process that leaves at once may cut off what the other is still receiving
     sys.exit(3)
 torch.save(model.state_dict(), "{folder}/" + str(rank) + ".pt")
 dist.destroy_process_group()
@@ -62,7 +63,7 @@ def alone(sigma: float) -> dict[str, torch.Tensor]:
     g = torch.Generator().manual_seed(0)
     X, Y = torch.randn(60, 4, generator=g, dtype=torch.float64), torch.randint(0, 3, (60,), generator=g)
     torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
+    model = nn.Sequential(nn.Linear(4, 400), nn.Tanh(), nn.Linear(400, 3)).double()
     plan = TrainingPlan(60, noise_multiplier=sigma, delta=1e-4, batch_size=12, steps=12, bands=4, momentum=0.5, seed=3)
     for batch in plan.batches((X, Y)):
         plan.step(model, nn.CrossEntropyLoss(), batch)
@@ -88,7 +89,7 @@ def test_noise_is_added_exactly_once(tmp_path, monkeypatch):
     assert (tmp_path / "c").exists()
     assert len(Ledger(tmp_path / "b.ledger").entries()) == 1
     ours, reference = (flat[0] - flat[2]).norm(), (flat[3] - flat[2]).norm()
-    assert 0.75 < ours / reference < 1.3  # 43 numbers: √2 or 1/√2 would stand out
+    assert 0.9 < ours / reference < 1.1  # 3203 numbers: its standard deviation is below 2 %, √2 or 1/√2 stand out
 
 
 def test_processes_with_different_data_do_not_start(tmp_path, monkeypatch):
