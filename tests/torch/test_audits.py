@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -38,11 +40,12 @@ def sampler(value: float, bands: int, adjacency: str, sigma: float = SIGMA):
     data = torch.tensor([[value], [0.0], [0.0], [0.0]], dtype=torch.float64), torch.zeros(4)
     strategy = Strategy(square_root(STEPS, bands))
     C = strategy.to_dense()
+    seeds = itertools.count(round(1e6 * (value + 10)))  # an audit of what is right fails once in a while: not at random
 
     def score() -> float:
         plan = TrainingPlan(
             4, noise_multiplier=sigma, delta=1e-4, batch_size=4 // bands, steps=STEPS, learning_rate=1.0,
-            strategy=strategy if bands > 1 else "dpsgd", adjacency=adjacency,
+            strategy=strategy if bands > 1 else "dpsgd", adjacency=adjacency, seed=next(seeds),
         )  # fmt: skip
         model, seen = Offset(), [0.0]
         for batch in plan.batches(data):
@@ -107,9 +110,12 @@ def test_the_same_row_of_noise_twice_is_caught(monkeypatch):
 
     def bare(value: float):
         data = torch.tensor([[value], [0.0], [0.0], [0.0]], dtype=torch.float64), torch.zeros(4)
+        seeds = itertools.count(round(1e6 * (value + 1)))
 
         def score() -> float:
-            plan = TrainingPlan(4, noise_multiplier=SIGMA, delta=1e-4, batch_size=2, steps=2, strategy="dpsgd")
+            plan = TrainingPlan(
+                4, noise_multiplier=SIGMA, delta=1e-4, batch_size=2, steps=2, strategy="dpsgd", seed=next(seeds)
+            )
             model, seen = Offset(), [0.0]
             for batch in plan.batches(data):
                 plan.step(model, product, batch)
