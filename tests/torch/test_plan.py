@@ -17,7 +17,7 @@ from tacit.ledger import Ledger
 from tacit.mechanism import Adjacency, CyclicPoisson, Factorised, Poisson
 from tacit.run import SEEDED
 from tacit.torch import TrainingPlan
-from tacit.torch.session import Session
+from tacit.torch.session import RECORDS_APART, Session
 
 X = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
 Y = torch.randint(0, 2, (40,), generator=torch.Generator().manual_seed(1))
@@ -324,3 +324,26 @@ def test_more_bands_than_groups_can_fill_are_refused_before_any_work():
 def test_the_certificate_is_reproducible_from_its_mechanism():
     p = plan(adjacency=Adjacency.REPLACE_ONE, seed=None)
     assert certify(p.certificate.plan, delta=1e-4).epsilon(1e-4) == p.certificate.epsilon(1e-4)
+
+
+def test_what_nobody_can_check_is_declared():
+    """PyTorch's own layers and losses keep records apart; code of others might keep them in a global."""
+    model = linear()
+    own, custom, module = plan(), plan(), plan()
+    run(own, model)
+    assert own.certificate.marks == (SEEDED,)
+    for batch in custom.batches((X, Y)):
+        custom.step(model, lambda output, target: LOSS(output, target), batch)
+        break
+    assert RECORDS_APART in custom.certificate.marks
+
+    class Wrapped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.inner = linear()
+
+        def forward(self, x):
+            return self.inner(x)
+
+    run(module, Wrapped())
+    assert RECORDS_APART in module.certificate.marks

@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
+from tacit import _validate
 from tacit.accounting import Certificate
 from tacit.errors import InvalidInput, NotCovered
 from tacit.estimators._fit import budget_of
 from tacit.estimators._schema import checked
 from tacit.features import feature_norm
-from tacit.features._lengths import public_norm
 from tacit.ledger import Ledger
 from tacit.preprocessing.certificates import parts
 from tacit.problem import OutputLoss
@@ -37,6 +37,8 @@ CONSTANT = 0.3
 """The constant feature of an intercept, in units of the norm of the others: part of the record, ridge and all."""
 BATCHES, SMALLEST = 120, 50
 """By default a hundred and twenty batches, of at least fifty records."""
+SMALLEST_NORM, LARGEST_NORM = 1e-5, 1e5
+"""Of features: float32 must hold weights and outputs, with an intercept beside them."""
 _SCHEMA = ("n_features_in_", "feature_names_in_")
 
 
@@ -163,7 +165,7 @@ class OutputModel(BaseEstimator):  # type: ignore[misc]
                     "feature_norm is missing: state a public bound on the norm of a record (longer ones are scaled "
                     "down), or pass features= that certify one"
                 )
-            norm = public_norm(feature_norm=self.feature_norm)
+            norm = self._stated_norm()
             return _Features(None, lambda: TableRows(mapped(None, X)), int(X.shape[1]), norm, ())
         if isinstance(self.features, type) or not hasattr(self.features, "transform"):
             raise InvalidInput("features must be a public feature map, e.g. tacit.features.RandomFourier(2000)")
@@ -173,9 +175,17 @@ class OutputModel(BaseEstimator):  # type: ignore[misc]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             maps.fit(probe)
-        norm = feature_norm(maps) if self.feature_norm is None else public_norm(feature_norm=self.feature_norm)
+        norm = feature_norm(maps) if self.feature_norm is None else self._stated_norm()
         width = int(mapped(maps, probe).shape[1])
         return _Features(maps, lambda: _MappedRows(maps, X, width), width, norm, marks)
+
+    def _stated_norm(self) -> float:
+        norm = _validate.positive(feature_norm=self.feature_norm)
+        if not SMALLEST_NORM <= norm <= LARGEST_NORM:
+            raise InvalidInput(
+                f"feature_norm must lie between {SMALLEST_NORM:g} and {LARGEST_NORM:g}, got {norm!r}: rescale"
+            )
+        return norm
 
     @staticmethod
     def _vouched(maps: Any) -> tuple[str, ...]:

@@ -92,6 +92,12 @@ class PerRecordGradients(ClippedSum):
             chunk_size = default_chunk(objective.model, self.size, vectorised=vectorised)
         self._chunk = min(_validate.positive_int(chunk_size=chunk_size), max(self.records, 1))
 
+    @property
+    def keeps_apart(self) -> bool:
+        """Whether PyTorch's own layers and losses alone are run: then no code of others can carry records along."""
+        ours = type(self._objective.loss_fn).__module__ == "torch.nn.modules.loss"
+        return ours and chain_of(self._objective.model) is not None
+
     def contributions(self, state: Array, index: NDArray[np.intp]) -> NDArray[np.float64]:
         """Unclipped gradients, (replicas, len(index), size)."""
         rows = []

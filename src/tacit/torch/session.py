@@ -26,7 +26,10 @@ from tacit.torch.records import Records, seeded
 if TYPE_CHECKING:
     from tacit.torch.plan import TrainingPlan
 
-__all__ = ["Session"]
+__all__ = ["RECORDS_APART", "Session"]
+
+RECORDS_APART = "declared: model and loss_fn carry nothing from record to record through globals or closures"
+"""Attributes are watched; what custom code keeps elsewhere is the user's word."""
 
 
 class Session:
@@ -152,6 +155,8 @@ class Session:
                 for parameter in model.parameters():  # everybody starts where the leader starts
                     self._team.told(parameter.data)
             self._sum = (model, loss_fn, objective, total)
+            if not total.keeps_apart and RECORDS_APART not in self.marks:
+                self.marks = (*self.marks, RECORDS_APART)
         _, _, objective, total = self._sum
         if [n for n, p in model.named_parameters() if p.requires_grad] != objective.names:
             raise MechanismMismatch("the trainable parameters changed during the run: freeze them before it begins")

@@ -16,8 +16,10 @@ __all__ = ["FeatureRows", "GatedOutputs", "LinearOutputs", "TableRows", "open_ga
 
 Array = NDArray[np.float64]
 Rows = NDArray[Any]  # float32 or float64
-FARTHEST = 1e9
-"""Weights beyond this are taken as this: a public box."""
+FARTHEST = 1e25
+"""Outputs that no run comes near; weights that could give more are confined, only so that float32 holds them."""
+SMALLEST, LARGEST = 1e-6, 1e6
+"""Norms of features that leave room for that."""
 PART = 4096
 """Rows that are summed in the type of the features."""
 SHRINK = 1 - 2.0**-16
@@ -120,6 +122,8 @@ class _Outputs(ClippedSum):
             raise InvalidInput(f"{len(rows)} records but {len(target)} targets: they must match")
         self._rows, self._target, self._loss = rows, target, loss
         self._R = _validate.positive(row_norm=row_norm)
+        if not SMALLEST <= self._R <= LARGEST:
+            raise InvalidInput(f"row_norm must lie between {SMALLEST:g} and {LARGEST:g}, got {row_norm!r}: rescale")
         self.records = len(rows)
         self.bound = loss.slope * self._R
         self.smoothness = loss.curvature * self._R**2
@@ -130,7 +134,7 @@ class _Outputs(ClippedSum):
 
     def _one(self, theta: Array, index: NDArray[np.intp]) -> Array:
         """Parts of a batch, summed in float64: float32 sums over very many rows would drift."""
-        theta = np.clip(np.nan_to_num(theta), -FARTHEST, FARTHEST)
+        theta = np.clip(np.nan_to_num(theta), -FARTHEST / self._R, FARTHEST / self._R)
         out = np.zeros(self.size)
         for first in range(0, len(index), PART):
             part = index[first : first + PART]
