@@ -15,7 +15,7 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).parent
-ACCUMULATE = ("coordinate", "untuned", "timing", "throughput", "training")
+ACCUMULATE = ("coordinate", "untuned", "timing", "throughput", "training", "nmf")
 ALL = ("accounting", "audits", "ledger", "figures", "kernels", "factorisation", "quadratic", "sketches", *ACCUMULATE)
 
 

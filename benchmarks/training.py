@@ -206,7 +206,7 @@ TASKS = {
             epochs=10,
             clip=1.0,
             epsilons=(2.0, 8.0),
-            rates=(1.0, 2.0, 4.0),
+            rates=(2.0, 4.0),
             tuning=(1000, 1001, 1002),
             band_factors=(0.25, 1),
         ),

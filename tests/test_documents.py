@@ -38,9 +38,11 @@ def test_some_docstrings_have_examples() -> None:
 NAMES = (
     "curvature",
     "factorisation",
+    "factorise",
     "features",
     "final_model",
     "linear_models",
+    "multiconvex",
     "preprocessing",
     "selection",
     "training",

@@ -22,6 +22,7 @@ _HOMES = {
     "DPLinearRegression": "tacit.estimators",
     "DPLinearSVC": "tacit.estimators",
     "DPLogisticRegression": "tacit.estimators",
+    "DPNMF": "tacit.estimators",
     "DPRidge": "tacit.estimators",
     "DPSelection": "tacit.estimators",
     "DPSoftmaxRegression": "tacit.estimators",
@@ -33,6 +34,7 @@ _HOMES = {
     "calibrate": "tacit.accounting",
     "certify": "tacit.accounting",
     "load_model": "tacit.estimators",
+    "plan_blocks": "tacit.solvers.blocks",
     "plan_cyclic": "tacit.solvers.hidden",
     "save_model": "tacit.estimators",
 }

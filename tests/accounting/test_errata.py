@@ -313,3 +313,19 @@ def test_fixed_groups_are_refused_under_add_remove():
     assert refusal.value.axis == "sampling.groups"
     independent = certify(banded("add-remove", Groups.INDEPENDENT)).epsilon(DELTA)
     assert independent == pytest.approx(certify(banded("zero-out", Groups.FIXED)).epsilon(DELTA), rel=1e-6)
+
+
+# -- E19: the bound of Gaussian sums for any mechanism -----------------------------------------------------------
+
+
+def test_e19_another_mechanism_exceeds_the_bound_of_gaussian_sums():
+    """Replace-one, q = 0.1: values in [−1, 1] with Laplace noise of scale ½ against eq. (2.3) with σ = 1."""
+    x, q, epsilon = np.linspace(-60, 60, 2_000_001), 0.1, 0.5
+
+    def delta(density) -> float:
+        one, other = ((1 - q) * density(x) + q * density(x - shift) for shift in (1.0, -1.0))
+        return float(np.maximum(one - math.exp(epsilon) * other, 0).sum() * (x[1] - x[0]))
+
+    published = delta(norm.pdf)
+    true = delta(lambda z: np.exp(-2 * np.abs(z)))
+    assert (published, true) == pytest.approx((3.342e-3, 9.427e-3), rel=1e-3)

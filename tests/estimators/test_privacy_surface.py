@@ -187,7 +187,7 @@ def test_under_add_remove_nothing_but_the_count_sees_the_number_of_records(monke
     """With the count frozen, one record that contributes nothing more or less changes nothing."""
     from tacit.estimators import _count
 
-    monkeypatch.setattr(_count.Channel, "_noise", lambda self, sigma, index, clean: 0.0 * clean)
+    monkeypatch.setattr(_count.Channel, "_noise", lambda self, sigma, index, clean, history: 0.0 * clean)
     frozen = _count.noisy_count
     seen = []
 

@@ -26,6 +26,7 @@ from tacit.errors import BudgetExhausted, InvalidInput, NotCovered
 from tacit.estimators import _search as search_module
 from tacit.estimators import selection as module
 from tacit.estimators._search import best_of, calibrated, drawn
+from tacit.estimators._space import point_of
 from tacit.mechanism import Adjacency, Mechanism, Selection, Trials
 from tacit.run import Channel, Streams
 from tacit.run.sums import BoundedValues
@@ -277,7 +278,7 @@ def test_the_whole_search_stays_below_its_certificate(holdout, statistic):
 def without_noise(part):
     """Channel._noise that forgets the noise of one part."""
     honest = Channel._noise
-    return lambda self, sigma, index, clean: honest(self, 0.0 if part in self.mechanism.label else sigma, index, clean)
+    return lambda self, sigma, *rest: honest(self, 0.0 if part in self.mechanism.label else sigma, *rest)
 
 
 def test_a_score_without_noise_is_caught(monkeypatch):
@@ -351,7 +352,7 @@ def test_a_candidate_that_fails_is_the_worst_whatever_the_reason():
 def test_candidates_are_drawn_with_replacement_and_independently():
     space = [{"alpha": [1, 2], "clip": stats.uniform(0, 1)}]
     rng = Streams(3).at("x")
-    points = [module._point(space, rng) for _ in range(400)]
+    points = [point_of(space, rng) for _ in range(400)]
     first = np.array([point["alpha"] for point in points])
     assert 150 < (first == 1).sum() < 250
     assert stats.kstest([point["clip"] for point in points], "uniform").pvalue > 1e-3

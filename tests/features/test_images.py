@@ -117,6 +117,17 @@ def test_a_quarter_turn_moves_cells_and_blocks_as_well():
     np.testing.assert_allclose(turned, np.roll(moved, -1, axis=4), atol=1e-9)
 
 
+def test_roots_of_histograms_are_shares():
+    """One block: √(v/(Σv + ε)), then the whole divided by √(‖·‖² + 1)."""
+    pictures = np.random.default_rng(0).uniform(size=(3, 64))
+    plain = Hog((8, 8), (0, 1), cell=4, block=2, epsilon=1e6).fit_transform(pictures)  # faint: v/ε, hardly changed
+    v = plain / np.sqrt(1 - (plain**2).sum(axis=1, keepdims=True)) * 1e6
+    shares = np.sqrt(v / (v.sum(axis=1, keepdims=True) + 0.1))
+    wanted = shares / np.sqrt((shares**2).sum(axis=1, keepdims=True) + 1)
+    got = Hog((8, 8), (0, 1), cell=4, block=2, root=True).fit_transform(pictures)
+    np.testing.assert_allclose(got, wanted, rtol=1e-5)
+
+
 def test_edges_point_where_they_should():
     ramp = np.tile(np.arange(8.0) / 8, (8, 1))  # brighter to the right: direction 0
     hog = Hog((8, 8), (0, 1), cell=8, block=1, orientations=8, signed=True)

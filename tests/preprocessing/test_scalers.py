@@ -184,7 +184,7 @@ def test_a_secret_number_of_records_is_used_only_with_its_noise(monkeypatch):
     X = np.full((n, 1), 0.5)
 
     def drawn(noise):
-        monkeypatch.setattr(Channel, "_noise", lambda self, sigma, index, clean: np.array([noise], float))
+        monkeypatch.setattr(Channel, "_noise", lambda self, sigma, index, clean, history: np.array([noise], float))
 
     drawn([0, 0, n])  # u, u², 1
     assert DPStandardScaler(**deal, feature_bounds=(-1, 1)).fit(X).mean_[0] == pytest.approx(0.25)

@@ -74,7 +74,7 @@ def raw_noise(channel: Channel, index: int, shape: tuple[int, int]) -> np.ndarra
     """The standard normal numbers that hide a sum of zero at this release, after other sums of zero."""
     name = b""
     for _ in range(index + 1):
-        name = hashlib.blake2b(name + np.zeros(shape).tobytes(), digest_size=32).digest()
+        name = hashlib.sha256(name + np.zeros(shape).tobytes()).digest()
     return channel._streams.at("noise", index, name).standard_normal(shape)
 
 

@@ -22,7 +22,7 @@ PAIRS = 200
 def _frozen_noise(monkeypatch):
     """The same noise on both sides (in real runs, noise is named after what it hides)."""
     fixed = np.random.default_rng(1).normal(size=100)
-    monkeypatch.setattr(Channel, "_noise", lambda self, sigma, index, clean: sigma * fixed[: clean.shape[1]])
+    monkeypatch.setattr(Channel, "_noise", lambda self, sigma, index, clean, history: sigma * fixed[: clean.shape[1]])
 
 
 def moves(cls: type[ClippedSum], adjacency: Adjacency, pairs: int = PAIRS) -> np.ndarray:

@@ -183,6 +183,14 @@ def test_published_constants_of_gates_are_refused():
         run_plan(claimed, s, Channel(claimed.certificate, 60), np.zeros(s.size))
 
 
+@pytest.mark.parametrize("steps", [1, 2, 3, 7])
+def test_the_first_step_is_full_and_its_noise_is_the_one_that_is_told(steps):
+    assert hidden.decaying(steps)[0] == 1
+    plan = plan_cyclic(1.0, 1e-5, n=100, batch_size=100, epochs=steps)
+    assert plan.noise[0] == 1
+    assert plan.certificate.plan.parts[0].ratio[0] == pytest.approx(2 / plan.noise_multiplier)
+
+
 def test_certificates_can_be_made_again():
     plan = planned(total())
     assert certify(plan.certificate.plan, delta=1e-5).epsilon(1e-5) == plan.certificate.epsilon(1e-5)
@@ -201,3 +209,19 @@ def test_units_of_the_features_do_not_matter(scale):
         )
         ends.append(unit * run_plan(plan, s, Channel(plan.certificate, 60, streams=Streams(0)), np.zeros(s.size)))
     np.testing.assert_allclose(ends[1], ends[0], rtol=1e-3, atol=1e-4)
+
+
+def test_the_published_contraction_of_gates_expands():
+    """Errata E1: P = 128, ‖x‖ = 1, squared loss: a step of 1 that "contracts" expands by (active gates) − 1."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=20)
+    x /= np.linalg.norm(x)
+    open_ = rng.normal(size=(128, 20)) @ x >= 0
+    lifted = np.outer(open_, x).ravel()
+    hessian = np.outer(lifted, lifted)
+    assert np.linalg.norm(lifted) ** 2 == pytest.approx(open_.sum())  # not ‖x‖² = 1
+    eta, published = 1.0, 1.0
+    assert eta < 2 / published
+    step = np.eye(len(lifted)) - eta * hessian
+    assert np.linalg.norm(step @ lifted) / np.linalg.norm(lifted) == pytest.approx(open_.sum() - 1)
+    assert 40 < open_.sum() < 90

@@ -47,7 +47,7 @@ class Tape:
         self.kept: list[tuple[np.ndarray, np.ndarray]] = []
         self.moves: list[tuple[str, float]] = []
         self._replaying, self._next = False, 0
-        monkeypatch.setattr(Channel, "_noise", lambda channel, sigma, index, clean: self(channel, sigma, clean))
+        monkeypatch.setattr(Channel, "_noise", lambda channel, sigma, index, clean, _: self(channel, sigma, clean))
         monkeypatch.setattr(Channel, "sweep", lambda channel, sweep, state: self._sweep(channel, sweep, state))
         self._rng = np.random.default_rng(5)
 

@@ -101,9 +101,9 @@ def test_the_same_row_of_noise_twice_is_caught(monkeypatch):
     right = channel_module.Channel._noise
     kept: dict[int, np.ndarray] = {}
 
-    def stuck(self, sigma, index, clean):
+    def stuck(self, sigma, index, clean, history):
         if index % 2 == 0:
-            kept[id(self)] = right(self, sigma, index, clean)
+            kept[id(self)] = right(self, sigma, index, clean, history)
         return kept[id(self)]
 
     monkeypatch.setattr(channel_module.Channel, "_noise", stuck)

@@ -120,7 +120,7 @@ class Certificate:
             delta: δ.
 
         Returns:
-            The figure, or None if the plan has no hidden chain.
+            The figure, or None if the plan has neither a hidden chain nor blocks with a claim of the paper.
         """
         return published_line(self._plan, _validate.delta(delta))
 

@@ -27,6 +27,7 @@ from tacit.accounting.theorem import ChainAccountant, Gap, Theorem, fixed_member
 from tacit.errors import InvalidInput
 from tacit.kernels.diffusion import diffusion_rates
 from tacit.mechanism import (
+    AllIterates,
     BlockSweeps,
     Cyclic,
     FullBatch,
@@ -153,11 +154,8 @@ class PublishedDiffusion(ChainAccountant):
         """R/α for the worst batch."""
         view = mechanism.view
         assert isinstance(view, LastIterate)
-        c, s = view.lipschitz.to_array(), view.noise_std.to_array()
-        s = s / s.max()
         k = mechanism.sampling.n_batches if isinstance(mechanism.sampling, Cyclic) else 1
-        gain = mechanism.ratio.to_array() ** 2 / 2
-        return max(float(diffusion_rates(c, gain, s * s, k, j)[-1]) for j in range(k))
+        return _block_rate(view.lipschitz.to_array(), mechanism.ratio.to_array(), view.noise_std.to_array(), k)
 
     def curve(self, mechanism: Mechanism) -> Profile:
         """The Rényi line α·R as a profile."""
@@ -184,19 +182,27 @@ def _published_rates(mechanism: Mechanism) -> list[float]:
     view = mechanism.view
     if isinstance(view, LastIterate) and not PublishedDiffusion().gaps(mechanism):
         return [PublishedDiffusion().rate(mechanism)]
-    if not isinstance(view, BlockSweeps) or not isinstance(mechanism.sampling, FullBatch | Cyclic):
+    if not isinstance(mechanism.sampling, FullBatch | Cyclic):
+        return []
+    shape = (mechanism.steps, mechanism.releases)
+    if isinstance(view, BlockSweeps):
+        lipschitz, noise = np.broadcast_to(np.diag(view.coupling.values), shape), np.ones(shape)
+    elif isinstance(view, AllIterates) and view.claimed is not None:
+        lipschitz = view.claimed.lipschitz.to_array().reshape(shape)
+        noise = view.claimed.noise_std.to_array().reshape(shape)
+    else:
         return []
     k = mechanism.sampling.n_batches if isinstance(mechanism.sampling, Cyclic) else 1
     per_step = len(mechanism.ratio) == mechanism.steps
-    ratio = mechanism.ratio.to_array().reshape(mechanism.steps, 1 if per_step else -1)
-    ratio = np.broadcast_to(ratio, (mechanism.steps, mechanism.releases))
-    rates = []
-    for i in range(mechanism.releases):
-        c = np.full(mechanism.steps, view.coupling.values[i, i])
-        gain = np.ascontiguousarray(ratio[:, i] ** 2 / 2)
-        ones = np.ones(mechanism.steps)
-        rates.append(max(float(diffusion_rates(c, gain, ones, k, j)[-1]) for j in range(k)))
-    return rates
+    ratio = np.broadcast_to(mechanism.ratio.to_array().reshape(mechanism.steps, 1 if per_step else -1), shape)
+    return [_block_rate(lipschitz[:, i], ratio[:, i], noise[:, i], k) for i in range(mechanism.releases)]
+
+
+def _block_rate(lipschitz: Array, ratio: Array, noise: Array, n_batches: int) -> float:
+    """R/α of one block for the worst batch."""
+    c, gain = np.ascontiguousarray(lipschitz), np.ascontiguousarray(ratio**2 / 2)
+    variance = np.ascontiguousarray((noise / noise.max()) ** 2)
+    return max(float(diffusion_rates(c, gain, variance, n_batches, j)[-1]) for j in range(n_batches))
 
 
 def _line_epsilon(rho: float, delta: float) -> float:

@@ -54,9 +54,7 @@ def bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
     if not watched():
         yield None
         return
-    from rich.console import Console
-    from rich.progress import Progress
+    from tacit.estimators._progress import bar as shown
 
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+    with shown(what, True) as tick:
+        yield tick

@@ -13,8 +13,8 @@ from tacit.errors import InvalidInput
 
 if TYPE_CHECKING:
     from tacit.accounting import Certificate
+    from tacit.report.cyclic import CyclicReport
     from tacit.report.plan import PlanReport
-    from tacit.report.settings import Settings
 
 __all__ = ["plan", "report"]
 
@@ -37,13 +37,25 @@ def plan(
     n: Annotated[int, typer.Option("--n", help="Number of records (nominal under add-remove).", **_COUNT)],
     batch: Annotated[int, typer.Option("--batch", help="Batch size b.", **_COUNT)],
     epochs: Annotated[int, typer.Option("--epochs", help="How often the data is read.", **_COUNT)],
-    sigma: Annotated[float, typer.Option("--sigma", help="Noise on a batch's sum, in units of the clip.")],
+    sigma: Annotated[
+        float | None,
+        typer.Option(
+            "--sigma", help="Noise on a batch's sum, in units of the clip; found if --target-epsilon is given."
+        ),
+    ] = None,
     delta: Annotated[float | None, typer.Option("--delta", help="δ of the promise; 1/n² is a common choice.")] = None,
-    clip: Annotated[float, typer.Option("--clip", help="Largest norm of one record's gradient.")] = 1.0,
-    lr: Annotated[float | None, typer.Option("--lr", help="Learning rate, on the batch mean.")] = None,
+    clip: Annotated[
+        float | None, typer.Option("--clip", help="Largest norm of one record's gradient: 1, or √2 without --sigma.")
+    ] = None,
+    lr: Annotated[
+        float | None, typer.Option("--lr", help="Learning rate, on the batch mean; without --sigma the longest.")
+    ] = None,
     l2: Annotated[float, typer.Option("--l2", help="Ridge in the objective, in every coordinate.")] = 0.0,
     smoothness: Annotated[
-        float | None, typer.Option("--smoothness", help="Smoothness of one record's loss, without the ridge.")
+        float | None,
+        typer.Option(
+            "--smoothness", help="Smoothness of one record's loss, without the ridge: 0.5 if --sigma is missing, too."
+        ),
     ] = None,
     adjacency: Annotated[str, typer.Option("--adjacency", help="replace-one, zero-out or add-remove.")] = "replace-one",
     diameter: Annotated[
@@ -56,51 +68,59 @@ def plan(
         ),
     ] = False,
     target_epsilon: Annotated[
-        float | None, typer.Option("--target-epsilon", help="Also find the noise that this ε needs.")
+        float | None,
+        typer.Option("--target-epsilon", help="Find the noise that this ε needs; without --sigma a whole plan."),
     ] = None,
     plot: Annotated[Path | None, typer.Option("--plot", help="Draw ε over epochs (.png, .pdf, .svg).")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")] = False,
 ) -> None:
-    """Compare what each theorem would certify about a training run, and say why others do not apply.
+    """Compare what each theorem would certify about a training run, or find the noise, steps and ridge for an ε.
 
     For example: tacit plan --n 60000 --batch 1000 --epochs 400 --sigma 15 --delta 1e-5 --lr 0.1 --l2 1e-3
-    --smoothness 0.5
+    --smoothness 0.5; or: tacit plan --n 60000 --batch 500 --epochs 50 --delta 1e-5 --target-epsilon 1.33
     """
     with working("asking every theorem …"):
         from tacit.mechanism import Adjacency
-        from tacit.report.settings import Settings
 
-        settings = Settings(
-            n=n,
-            batch=batch,
-            epochs=epochs,
-            sigma=sigma,
-            delta=delta,
-            clip=clip,
-            lr=lr,
-            l2=l2,
-            smoothness=smoothness,
-            adjacency=Adjacency.parse(adjacency),
-            diameter=diameter,
-            secret_partition=secret_partition,
-            target_epsilon=target_epsilon,
-        )
-        report = _planned(settings, plot)
+        given = {
+            "n": n,
+            "batch": batch,
+            "epochs": epochs,
+            "sigma": sigma,
+            "delta": delta,
+            "clip": clip,
+            "lr": lr,
+            "l2": l2,
+            "smoothness": smoothness,
+            "adjacency": Adjacency.parse(adjacency),
+            "diameter": diameter,
+            "secret_partition": secret_partition,
+            "target_epsilon": target_epsilon,
+        }
+        # what is left out keeps the default of the settings; δ is asked for by name
+        options = {name: value for name, value in given.items() if value is not None or name == "delta"}
+        report = _compared(options, plot) if sigma is not None else _found(options, plot)
     if as_json:
         print_json(report.to_dict() | ({"plot": str(plot)} if plot else {}))
         return
-    from tacit.report.tables import print_plan
+    from tacit.report import tables
+    from tacit.report.plan import PlanReport
 
     screen = console()
-    print_plan(report, screen)
+    if isinstance(report, PlanReport):
+        tables.print_plan(report, screen)
+    else:
+        tables.print_cyclic(report, screen)
     if plot:
         screen.print(f"\nPlot written to {plot}")
 
 
-def _planned(settings: Settings, plot: Path | None) -> PlanReport:
-    """The report; the picture is checked first and written before anything is printed."""
+def _compared(options: dict[str, Any], plot: Path | None) -> PlanReport:
+    """What each theorem says; the picture is checked first and written before anything is printed."""
     from tacit.report import curves
+    from tacit.report.settings import Settings
 
+    settings = Settings(**options)
     if plot is not None:
         curves.check_plot_path(plot)
     from tacit.report.plan import make_report
@@ -109,6 +129,32 @@ def _planned(settings: Settings, plot: Path | None) -> PlanReport:
     if plot is not None:
         report = curves.with_curves(report)
         curves.save_plot(curves.draw_plan(report), plot)
+    return report
+
+
+def _found(options: dict[str, Any], plot: Path | None) -> CyclicReport:
+    """The plans for a target, and their picture, likewise."""
+    if "target_epsilon" not in options:
+        raise InvalidInput(
+            "neither --sigma nor --target-epsilon is given, and each follows from the other: give --sigma to compare "
+            "theorems, or --target-epsilon to have noise, steps and ridge found"
+        )
+    if "diameter" in options:
+        raise InvalidInput(
+            "--diameter is not used without --sigma, because planned runs do not project: leave it out, or give --sigma"
+        )
+    from tacit.report import curves, cyclic_curves
+    from tacit.report.settings import CyclicSettings
+
+    settings = CyclicSettings(**options)
+    if plot is not None:
+        curves.check_plot_path(plot)
+    from tacit.report.cyclic import make_cyclic
+
+    report = make_cyclic(settings)
+    if plot is not None:
+        report = cyclic_curves.with_cyclic_curves(report)
+        curves.save_plot(cyclic_curves.draw_cyclic(report), plot)
     return report
 
 

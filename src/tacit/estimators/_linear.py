@@ -121,18 +121,21 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             return lambda _task, _budget: solver
         return named(solver, self.max_passes, self.clip)
 
-    def _ran(self, fit: Fit, X: Any, targets: list[Array], marks: tuple[str, ...] = ()) -> list[Coefficients]:
+    def _declared(self) -> tuple[str, ...]:
+        """What the user vouches for, by the parameters alone."""
         loss = self._loss()
-        if type(loss) not in LOSSES.values():
-            mark = f"declared: the derivative of the {loss.name} loss treats each record by itself"
-            marks = (*marks, mark)
+        if type(loss) in LOSSES.values():
+            return ()
+        return (f"declared: the derivative of the {loss.name} loss treats each record by itself",)
+
+    def _ran(self, fit: Fit, X: Any, targets: list[Array], marks: tuple[str, ...] = ()) -> list[Coefficients]:
         out = fit.run(
             X,
             targets,
             seed=self.random_state,
             ledger=self.budget,
             note=type(self).__name__,
-            marks=marks,
+            marks=(*marks, *self._declared()),
             progress=getattr(self, "_progress", None),
         )
         self.certificate_ = fit.certificate

@@ -5,13 +5,14 @@ The way is that of every fit: schema, public plan, certificate, reservation, and
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_is_fitted
 
@@ -19,17 +20,18 @@ from tacit import _validate
 from tacit.accounting import Certificate
 from tacit.errors import InvalidInput, NotCovered
 from tacit.estimators._fit import budget_of
+from tacit.estimators._progress import bar
 from tacit.estimators._schema import checked
 from tacit.features import feature_norm
 from tacit.ledger import Ledger
 from tacit.preprocessing.certificates import parts
 from tacit.problem import OutputLoss
 from tacit.run import SEEDED, Channel, ClippedSum, Streams
-from tacit.run.sums import FeatureRows, TableRows
+from tacit.run.sums import FeatureRows, ShortRows, TableRows
 from tacit.solvers.base import Budget
-from tacit.solvers.hidden import CyclicPlan, plan_cyclic, run_plan
+from tacit.solvers.hidden import LONGEST, CyclicPlan, plan_cyclic, run_plan
 
-__all__ = ["CONSTANT", "OutputModel", "WithConstant", "mapped"]
+__all__ = ["CONSTANT", "OutputModel", "Planned", "WithConstant", "kept", "mapped"]
 
 Array = NDArray[np.float64]
 Rows = NDArray[Any]
@@ -39,6 +41,8 @@ BATCHES, SMALLEST = 120, 50
 """By default a hundred and twenty batches, of at least fifty records."""
 SMALLEST_NORM, LARGEST_NORM = 1e-5, 1e5
 """Of features: float32 must hold weights and outputs, with an intercept beside them."""
+KEPT = 2**30
+"""Bytes of features that are made once and kept; more are made anew for every batch."""
 _SCHEMA = ("n_features_in_", "feature_names_in_")
 
 
@@ -107,23 +111,63 @@ class WithConstant:
         return out
 
 
+def kept(rows: FeatureRows, norm: float) -> FeatureRows:
+    """Rows within ``norm``, made once if memory allows.
+
+    Args:
+        rows: features.
+        norm: longer ones are scaled down.
+
+    Returns:
+        Rows; those that are kept are within the norm already.
+    """
+    return ShortRows(rows, norm) if 4 * len(rows) * rows.width <= KEPT else rows
+
+
 @dataclass(frozen=True)
 class _Features:
     """What is known of the features before a record is read.
 
     Attributes:
         maps: the fitted maps, or None.
-        rows: makes the rows.
         width: of a row.
         norm: that no row exceeds.
         marks: what the user vouches for.
     """
 
     maps: Any
-    rows: Callable[[], FeatureRows]
     width: int
     norm: float
     marks: tuple[str, ...]
+
+    def rows(self, X: Rows) -> FeatureRows:
+        """The features of records."""
+        return TableRows(mapped(None, X)) if self.maps is None else _MappedRows(self.maps, X, self.width)
+
+
+@dataclass(frozen=True)
+class Planned:
+    """All that is known before a record is read.
+
+    Attributes:
+        features: of records.
+        norm: of what the weights multiply.
+        loss: clipped.
+        plan: of the run.
+    """
+
+    features: _Features
+    norm: float
+    loss: OutputLoss
+    plan: CyclicPlan
+
+    @property
+    def certificate(self) -> Certificate:
+        """Of the run, with what the user vouches for."""
+        found = self.plan.certificate
+        for mark in self.features.marks:
+            found = found.marked(mark)
+        return found
 
 
 class OutputModel(BaseEstimator):  # type: ignore[misc]
@@ -145,11 +189,18 @@ class OutputModel(BaseEstimator):  # type: ignore[misc]
     batch_size: int | None
     epochs: int
     step_size: float | None
+    step_fraction: float
     l2: float
     view: str
     partition: str
     budget: Ledger | None
+    progress: bool | None
     random_state: int | None
+    coef_: Array
+    feature_norm_: float
+    features_: Any
+    _gdp_remedy = "choose view='final_model' and partition='fixed', which have one"
+    """For searches, whose candidates must be μ-GDP."""
 
     def _store(self, parameters: dict[str, Any]) -> None:
         for name in parameters.keys() - {"self", "__class__"}:
@@ -157,27 +208,26 @@ class OutputModel(BaseEstimator):  # type: ignore[misc]
 
     # -- features -------------------------------------------------------------------------------------------
 
-    def _prepared(self, X: Rows) -> _Features:
-        """Feature rows, their norm, and what the user vouches for; no record is read."""
+    def _prepared(self, p: int, dtype: Any = np.float64) -> _Features:
+        """The maps for p columns, their norm, and what the user vouches for."""
         if self.features is None:
             if self.feature_norm is None:
                 raise InvalidInput(
                     "feature_norm is missing: state a public bound on the norm of a record (longer ones are scaled "
                     "down), or pass features= that certify one"
                 )
-            norm = self._stated_norm()
-            return _Features(None, lambda: TableRows(mapped(None, X)), int(X.shape[1]), norm, ())
+            return _Features(None, p, self._stated_norm(), ())
         if isinstance(self.features, type) or not hasattr(self.features, "transform"):
             raise InvalidInput("features must be a public feature map, e.g. tacit.features.RandomFourier(2000)")
         maps = clone(self.features)
         marks = self._vouched(maps)
-        probe = np.full((1, X.shape[1]), 0.5, X.dtype)  # public maps read the number of columns: not a record's values
+        probe = np.full((1, p), 0.5, dtype)  # public maps read the number of columns: not a record's values
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             maps.fit(probe)
         norm = feature_norm(maps) if self.feature_norm is None else self._stated_norm()
         width = int(mapped(maps, probe).shape[1])
-        return _Features(maps, lambda: _MappedRows(maps, X, width), width, norm, marks)
+        return _Features(maps, width, norm, marks)
 
     def _stated_norm(self) -> float:
         norm = _validate.positive(feature_norm=self.feature_norm)
@@ -202,11 +252,41 @@ class OutputModel(BaseEstimator):  # type: ignore[misc]
             )
         return tuple(part for part in found if isinstance(part, str))
 
+    def _declared(self) -> tuple[str, ...]:
+        """What the user vouches for, by the parameters alone."""
+        return () if self.features is None else self._vouched(self.features)
+
     def _feature_rows(self, X: Any) -> Rows:
         check_is_fitted(self)
         return mapped(self.features_, checked(self, X, reset=False))
 
-    # -- plan and run ---------------------------------------------------------------------------------------
+    # -- plan ------------------------------------------------------------------------------------------------
+
+    def _lifted(self, width: int, norm: float) -> tuple[int, float]:
+        """Trainable numbers per output, and the norm of what they multiply."""
+        raise NotImplementedError
+
+    def _loss(self, K: int, budget: Budget, n: int, size: int) -> OutputLoss:
+        """The loss of K outputs that a fit of n records and ``size`` trainable numbers uses."""
+        raise NotImplementedError
+
+    def _loss_of(self, K: int) -> OutputLoss:
+        """The loss that the fitted model was trained with."""
+        raise NotImplementedError
+
+    def _sum(self, rows: FeatureRows, target: Rows, loss: OutputLoss, norm: float) -> ClippedSum:
+        raise NotImplementedError
+
+    def _planned(self, X: Rows, K: int) -> Planned:
+        """What ``fit`` is going to do, from the shape and the type of X: the one way to a plan; no value is read."""
+        if sparse.issparse(X):
+            raise InvalidInput("X is sparse, which this estimator does not take: pass X.toarray()")
+        n, p = X.shape
+        budget = self._check_parameters(n)
+        found = self._prepared(p, X.dtype)
+        size, norm = self._lifted(found.width, found.norm)
+        loss = self._loss(K, budget, n, K * size)
+        return Planned(found, norm, loss, self._plan(n, loss, norm))
 
     def _check_parameters(self, n: int) -> Budget:
         if self.budget is not None and not isinstance(self.budget, Ledger):
@@ -214,45 +294,64 @@ class OutputModel(BaseEstimator):  # type: ignore[misc]
         seed = self.random_state
         if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
             raise InvalidInput(f"random_state must be None, for private noise, or a non-negative integer, got {seed!r}")
+        if self.progress is not None and not isinstance(self.progress, bool | np.bool_):
+            raise InvalidInput(f"progress must be True, False or None (on a terminal only), got {self.progress!r}")
         return budget_of(self.epsilon, self.delta, self.adjacency, self.view, n)
 
-    def _plan(self, n: int, loss: OutputLoss, norm: float, budget: Budget) -> CyclicPlan:
+    def _plan(self, n: int, loss: OutputLoss, norm: float, noise_multiplier: float | None = None) -> CyclicPlan:
+        """The plan of a fit; or, from its noise, the plan of one that was made before."""
+        budget = self._check_parameters(n)
         batch = min(max(n // BATCHES, SMALLEST), n) if self.batch_size is None else self.batch_size
+        smoothness = loss.curvature * norm**2
         return plan_cyclic(
-            budget.epsilon,
+            budget.epsilon if noise_multiplier is None else None,
             budget.delta,
             n=n,
             batch_size=batch,
             epochs=self.epochs,
             bound=loss.slope * norm,
-            smoothness=loss.curvature * norm**2,
+            smoothness=smoothness,
             l2=self.l2,
-            step_size=self.step_size,
+            step_size=self._first_step(smoothness),
             view=budget.view,
             adjacency=budget.adjacency,
             partition=self.partition,
+            noise_multiplier=noise_multiplier,
         )
 
-    def _run(
-        self,
-        plan: CyclicPlan,
-        make_sum: Callable[[], ClippedSum],
-        marks: tuple[str, ...],
-        progress: Callable[[int, int], None] | None = None,
-    ) -> Array:
+    def _first_step(self, smoothness: float) -> float | None:
+        """η, or None for the longest that does not expand."""
+        share = _validate.positive(step_fraction=self.step_fraction)
+        if share > 1 and self.view == "final_model":
+            raise InvalidInput(f"step_fraction must be at most 1, got {self.step_fraction!r}: longer steps expand")
+        if share == 1:
+            return self.step_size
+        if self.step_size is not None:
+            raise InvalidInput("give either step_size or step_fraction: the one is η, the other a share of the longest")
+        return share * LONGEST / (smoothness + 2 * _validate.nonnegative(l2=self.l2))
+
+    # -- run -------------------------------------------------------------------------------------------------
+
+    def _run(self, planned: Planned, X: Rows, target: Rows, marks: tuple[str, ...] = ()) -> Array:
         """Reserve, then read records."""
-        streams, certificate = Streams(self.random_state), plan.certificate
-        for mark in (*marks, *((SEEDED,) if streams.seeded else ())):
+        streams, certificate = Streams(self.random_state), planned.plan.certificate
+        for mark in (*marks, *planned.features.marks, *((SEEDED,) if streams.seeded else ())):
             certificate = certificate.marked(mark)
         if self.budget is not None:
             self.budget.reserve(certificate, type(self).__name__)
         for name in [key for key in vars(self) if key.endswith("_") and key not in _SCHEMA]:
             delattr(self, name)  # an interrupted fit must leave neither the old model nor a new name for it
-        total = make_sum()
+        total = self._sum(planned.features.rows(X), target, planned.loss, planned.norm)
         channel = Channel(certificate, total.records, streams=streams)
-        theta = run_plan(plan, total, channel, np.zeros(total.size), progress)
-        self.certificate_, self.plan_ = certificate, plan
+        with bar(type(self).__name__, self.progress) as tick:
+            theta = run_plan(planned.plan, total, channel, np.zeros(total.size), tick)
+        self._certified(certificate, planned.plan)
+        self.feature_norm_, self.features_ = planned.norm, planned.features.maps
         return theta
+
+    def _certified(self, certificate: Certificate, plan: CyclicPlan) -> None:
+        """Take on a promise; the plan states the same one (after a search: not the smaller ε of one candidate)."""
+        self.certificate_, self.plan_ = certificate, dataclasses.replace(plan, certificate=certificate)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

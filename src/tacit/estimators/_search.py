@@ -27,10 +27,13 @@ which no record enters.
 
 **A candidate that fails** (by an exception that its own releases caused) is an output of Q with the worst score.
 
-**A refusal** (a candidate that was drawn is not μ-GDP) comes before any record is read and tells nothing about them. If
-there is none, K ~ Poisson(m·r) candidates run, r the share of acceptable ones (thinning), and every bound rises with m.
-For the refined one put v = m·u: its term is m·e^{−v}(ℓ − e^{ε − v·Δ(u)/u})₊, and Δ(u)/u falls with u = v/m, because Δ
-is concave with Δ(0) = 0.
+**A declaration** (a function of the user's own, in features or loss) marks the search's certificate if it is the
+estimator's, the same for all candidates; a candidate that brings one of its own is refused.
+
+**A refusal** (a candidate that was drawn, or a point of a small grid, is not μ-GDP, or its step is too long) comes
+before any record is read or anything is spent, and tells nothing about them. If there is none, K ~ Poisson(m·r)
+candidates run, r the share of acceptable ones (thinning), and every bound rises with m. For the refined one put
+v = m·u: its term is m·e^{−v}(ℓ − e^{ε − v·Δ(u)/u})₊, and Δ(u)/u falls with u = v/m, because Δ is concave with Δ(0) = 0.
 """
 
 from __future__ import annotations
@@ -206,17 +209,42 @@ def allowance(mu: float, delta: float) -> tuple[float, float]:
     return float(gdp_epsilon(mine, d)), d
 
 
-def admit(certificate: Certificate, limit: float, relation: Adjacency, point: object) -> None:
-    """Refuse a candidate that is not part of a μ-GDP base; nothing has been read."""
+def admit(
+    certificate: Certificate,
+    limit: float,
+    relation: Adjacency,
+    point: str,
+    *,
+    delta: float,
+    marks: Iterable[str],
+    remedy: str,
+) -> None:
+    """Refuse a candidate that is not part of a μ-GDP base; nothing has been read.
+
+    Args:
+        certificate: of the candidate's plan, with what the user vouches for as marks.
+        limit: μ that it may cost.
+        relation: of the search.
+        point: the candidate, for the message.
+        delta: at which the candidate was calibrated.
+        marks: of the search's own certificate, which are the same whatever is drawn.
+        remedy: what to do if there is no μ.
+
+    Raises:
+        NotCovered: with the reason.
+    """
     mu = certificate.mu
-    if mu is None:
-        why = f"{certificate.theorem} gives no μ; choose a solver that reads all records at each step"
+    if mu is None or (mu > limit and certificate.epsilon(delta) < (1 - 1e-6) * float(gdp_epsilon(mu, delta))):
+        # Of a secret partition some theorem has a μ, but the noise was calibrated by another: a profile, and smaller.
+        why = f"{certificate.theorem} gives no μ; {remedy}"
     elif not mu <= limit:
         why = f"it costs μ = {mu:.6g}, more than the {limit:.6g} of a candidate; please report this"
     elif certificate.adjacency is not relation or certificate.unit != "record":
         why = "it is certified under another relation or unit; candidates and search must share both"
-    elif any(assumption.evidence is Evidence.DECLARED for assumption in certificate.assumptions):
+    elif any(assumption.evidence is Evidence.DECLARED for assumption in certificate.assumptions) or (
+        set(certificate.marks) - set(marks)
+    ):
         why = "it rests on a declaration, which the search could not pass on without telling what it tried"
     else:
         return
-    raise NotCovered(f"the candidate {point!r} cannot be searched over: {why}", axis="base")
+    raise NotCovered(f"the candidate {point} cannot be searched over: {why}", axis="base")

@@ -10,15 +10,16 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from tacit import _validate
-from tacit.accounting import gdp_mu
+from tacit.accounting import Certificate, gdp_mu
 from tacit.estimators._labels import class_list, class_numbers
-from tacit.estimators._outputs import CONSTANT, OutputModel, WithConstant
+from tacit.estimators._outputs import CONSTANT, OutputModel, WithConstant, kept
 from tacit.estimators._schema import checked, labels_of
 from tacit.features import ReluGates
 from tacit.ledger import Ledger
 from tacit.problem import OUTPUT_LOSSES, OutputLoss, SquaredOutputs, TargetUnits
 from tacit.run import ClippedSum
 from tacit.run.sums import FeatureRows, GatedOutputs, LinearOutputs, TableRows, open_gates, shortened
+from tacit.solvers.base import Budget
 
 __all__ = ["DPConvexReLUClassifier", "DPConvexReLURegressor", "DPSoftmaxRegression"]
 
@@ -39,19 +40,26 @@ class _OutputClassifier(ClassifierMixin, OutputModel):  # type: ignore[misc]
     classes: Any
     loss: str
     clip: float | None
-
-    def _lifted(self, width: int, norm: float) -> tuple[int, float]:
-        """Trainable numbers per output, and the norm of what they multiply."""
-        raise NotImplementedError
-
-    def _sum(self, rows: FeatureRows, y: Rows, loss: OutputLoss, norm: float) -> ClippedSum:
-        raise NotImplementedError
+    clip_: float
 
     def _outputs(self, X: Any) -> Array:
         raise NotImplementedError
 
     def _shaped(self, theta: Array, K: int) -> None:
         raise NotImplementedError
+
+    def planned_certificate(self, X: Any, classes: Any) -> Certificate:
+        """What ``fit`` is going to certify, from the shape and type of X: no record is read.
+
+        Args:
+            X: an array of the training data's shape and type, e.g. zeros.
+            classes: the labels.
+
+        Returns:
+            The certificate, without marks of the seed and of the classes.
+        """
+        known, _ = class_list(self.classes if classes is None else classes, ())
+        return self._planned(X, len(known)).certificate
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit under the certificate that the parameters ask for.
@@ -67,18 +75,21 @@ class _OutputClassifier(ClassifierMixin, OutputModel):  # type: ignore[misc]
         y = labels_of(y)
         classes, marks = class_list(self.classes, y)
         target = class_numbers(classes, y)
-        n, K = len(X), len(classes)
-        budget = self._check_parameters(n)
-        found = self._prepared(X)
-        kind = _validate.one_of(CLASSIFICATION, loss=self.loss)
-        width, norm = self._lifted(found.width, found.norm)
-        clip = default_clip(budget.epsilon, budget.delta, n, K * width) if self.clip is None else self.clip
-        loss = OUTPUT_LOSSES[kind](K, clip)
-        plan = self._plan(n, loss, norm, budget)
-        theta = self._run(plan, lambda: self._sum(found.rows(), target, loss, norm), (*marks, *found.marks))
-        self.classes_, self.clip_, self.feature_norm_, self.features_ = classes, loss.clip, norm, found.maps
-        self._shaped(theta, K)
+        planned = self._planned(X, len(classes))
+        theta = self._run(planned, X, target, marks)
+        self.classes_, self.clip_ = classes, planned.loss.clip
+        self._shaped(theta, len(classes))
         return self
+
+    def _loss(self, K: int, budget: Budget, n: int, size: int) -> OutputLoss:
+        clip = default_clip(budget.epsilon, budget.delta, n, size) if self.clip is None else self.clip
+        return self._clipped(K, clip)
+
+    def _loss_of(self, K: int) -> OutputLoss:
+        return self._clipped(K, self.clip_)
+
+    def _clipped(self, K: int, clip: float) -> OutputLoss:
+        return OUTPUT_LOSSES[_validate.one_of(CLASSIFICATION, loss=self.loss)](K, clip)
 
     def decision_function(self, X: Any) -> Array:
         """Outputs: (records, classes), or their difference for two classes."""
@@ -122,6 +133,7 @@ class DPSoftmaxRegression(_OutputClassifier):
         batch_size: b; n/120 (at least 50) if missing.
         epochs: how often each record is read.
         step_size: η of the first step, at most 2/(β + λ); 2/(β + 2λ) if missing.
+        step_fraction: instead of ``step_size``, the share of 2/(β + 2λ): β follows from ``clip`` and the norm.
         l2: λ, in every coordinate.
         loss: "softmax" or "one-vs-rest".
         clip: a in (0, 1]; chosen from the budget if missing.
@@ -130,6 +142,7 @@ class DPSoftmaxRegression(_OutputClassifier):
         fit_intercept: whether to add a constant feature (0.3·R; it is part of the record, ridge included).
         partition: "fixed", or "secret": batches drawn afresh, uniformly, and never shown.
         budget: a ``tacit.Ledger``.
+        progress: a bar on stderr: True, False, or None for "if somebody is watching".
         random_state: None for private noise.
 
     Attributes:
@@ -157,6 +170,7 @@ class DPSoftmaxRegression(_OutputClassifier):
         batch_size: int | None = None,
         epochs: int = 30,
         step_size: float | None = None,
+        step_fraction: float = 1.0,
         l2: float = 0.0,
         loss: str = "softmax",
         clip: float | None = None,
@@ -165,6 +179,7 @@ class DPSoftmaxRegression(_OutputClassifier):
         fit_intercept: bool = True,
         partition: str = "fixed",
         budget: Ledger | None = None,
+        progress: bool | None = None,
         random_state: int | None = None,
     ) -> None:
         self._store(locals())
@@ -178,7 +193,7 @@ class DPSoftmaxRegression(_OutputClassifier):
 
     def _sum(self, rows: FeatureRows, y: Rows, loss: OutputLoss, norm: float) -> ClippedSum:
         rows = WithConstant(rows, _constant(norm)) if self.fit_intercept else rows
-        return LinearOutputs(rows, y, loss, row_norm=norm)
+        return LinearOutputs(kept(rows, norm), y, loss, row_norm=norm)
 
     def _shaped(self, theta: Array, K: int) -> None:
         W = theta.reshape(K, -1)
@@ -213,6 +228,21 @@ class _Gated:
             return np.zeros((1, width))  # 0ᵀx ≥ 0: always open, the linear model
         return np.asarray(ReluGates(count, self.gate_seed).fit(np.zeros((1, width))).gates_)
 
+    def _lifted(self, width: int, norm: float) -> tuple[int, float]:
+        self._open_gates(1)  # a bad seed is refused here, before anything is spent
+        return width * _validate.positive_int(n_gates=self.n_gates), norm
+
+    def _sum(self, rows: FeatureRows, target: Rows, loss: OutputLoss, norm: float) -> ClippedSum:
+        gates = self._open_gates(rows.width)
+        if not isinstance(rows, TableRows):
+            rows = kept(rows, norm * float(np.sqrt(len(gates) / 2)))  # short enough for any gates
+        return GatedOutputs(rows, target, loss, row_norm=norm, gates=gates)
+
+    def _shaped(self, theta: Array, K: int) -> None:
+        count = _validate.positive_int(n_gates=self.n_gates)
+        self.gates_ = self._open_gates(theta.size // (K * count))
+        self.coef_ = theta.reshape(K, *self.gates_.shape)
+
     def _gated(self, rows: Rows, norm: float) -> Array:
         """√(2/P)·Σ_j 1(u_jᵀx ≥ 0)·V_j x, long records scaled down as in the fit."""
         K, P, d = self.coef_.shape
@@ -244,7 +274,8 @@ class DPConvexReLUClassifier(_Gated, _OutputClassifier):
         features: a public feature map in front of the gates.
         batch_size: b; n/120 (at least 50) if missing.
         epochs: how often each record is read.
-        step_size: η of the first step; 2/(β + 2λ) if missing.
+        step_size: η of the first step, at most 2/(β + λ); 2/(β + 2λ) if missing.
+        step_fraction: instead of ``step_size``, the share of 2/(β + 2λ).
         l2: λ.
         loss: "softmax" or "one-vs-rest".
         clip: a in (0, 1]; chosen from the budget if missing.
@@ -252,6 +283,7 @@ class DPConvexReLUClassifier(_Gated, _OutputClassifier):
         classes: the labels, public.
         partition: "fixed" or "secret".
         budget: a ``tacit.Ledger``.
+        progress: a bar on stderr: True, False, or None for "if somebody is watching".
         random_state: None for private noise.
 
     Attributes:
@@ -272,6 +304,7 @@ class DPConvexReLUClassifier(_Gated, _OutputClassifier):
         batch_size: int | None = None,
         epochs: int = 30,
         step_size: float | None = None,
+        step_fraction: float = 1.0,
         l2: float = 0.0,
         loss: str = "softmax",
         clip: float | None = None,
@@ -279,20 +312,10 @@ class DPConvexReLUClassifier(_Gated, _OutputClassifier):
         classes: Any = None,
         partition: str = "fixed",
         budget: Ledger | None = None,
+        progress: bool | None = None,
         random_state: int | None = None,
     ) -> None:
         self._store(locals())
-
-    def _lifted(self, width: int, norm: float) -> tuple[int, float]:
-        return width * _validate.positive_int(n_gates=self.n_gates), norm
-
-    def _sum(self, rows: FeatureRows, y: Rows, loss: OutputLoss, norm: float) -> ClippedSum:
-        return GatedOutputs(rows, y, loss, row_norm=norm, gates=self._open_gates(rows.width))
-
-    def _shaped(self, theta: Array, K: int) -> None:
-        count = _validate.positive_int(n_gates=self.n_gates)
-        self.gates_ = self._open_gates(theta.size // (K * count))
-        self.coef_ = theta.reshape(K, *self.gates_.shape)
 
     def _outputs(self, X: Any) -> Array:
         return self._gated(self._feature_rows(X), self.feature_norm_)
@@ -327,14 +350,30 @@ class DPConvexReLURegressor(_Gated, RegressorMixin, OutputModel):  # type: ignor
         batch_size: int | None = None,
         epochs: int = 30,
         step_size: float | None = None,
+        step_fraction: float = 1.0,
         l2: float = 0.0,
         clip: float = 0.5,
         view: str = "final_model",
         partition: str = "fixed",
         budget: Ledger | None = None,
+        progress: bool | None = None,
         random_state: int | None = None,
     ) -> None:
         self._store(locals())
+
+    def planned_certificate(self, X: Any, classes: Any = None, outputs: int = 1) -> Certificate:
+        """What ``fit`` is going to certify, from the shape and type of X: no record is read.
+
+        Args:
+            X: an array of the training data's shape and type, e.g. zeros.
+            classes: ignored: there are none.
+            outputs: columns of the target.
+
+        Returns:
+            The certificate, without the mark of a seed.
+        """
+        TargetUnits.of(self.target_bounds)
+        return self._planned(X, outputs).certificate
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit under the certificate that the parameters ask for.
@@ -348,21 +387,18 @@ class DPConvexReLURegressor(_Gated, RegressorMixin, OutputModel):  # type: ignor
         """
         X, y = checked(self, X, y, multi_output=True, y_numeric=True)
         units = TargetUnits.of(self.target_bounds)
-        target = units.map(np.asarray(y, np.float64).reshape(len(X), -1))
-        n, K = target.shape
-        budget = self._check_parameters(n)
-        found = self._prepared(X)
-        gates, norm = self._open_gates(found.width), found.norm
-        loss = SquaredOutputs(K, self.clip)
-        plan = self._plan(n, loss, norm, budget)
-
-        def total() -> ClippedSum:
-            return GatedOutputs(found.rows(), target.astype(np.float32), loss, row_norm=norm, gates=gates)
-
-        theta = self._run(plan, total, found.marks)
-        self.coef_, self.gates_ = theta.reshape(K, *gates.shape), gates
-        self.feature_norm_, self.features_, self._single = norm, found.maps, np.ndim(y) == 1
+        target = units.map(np.asarray(y, np.float64).reshape(len(X), -1)).astype(np.float32)
+        K = target.shape[1]
+        theta = self._run(self._planned(X, K), X, target)
+        self.single_target_ = np.ndim(y) == 1
+        self._shaped(theta, K)
         return self
+
+    def _loss(self, K: int, budget: Budget, n: int, size: int) -> OutputLoss:
+        return self._loss_of(K)
+
+    def _loss_of(self, K: int) -> OutputLoss:
+        return SquaredOutputs(K, self.clip)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -376,4 +412,4 @@ class DPConvexReLURegressor(_Gated, RegressorMixin, OutputModel):  # type: ignor
         Z = np.clip(
             units.centre + units.scale * self._gated(self._feature_rows(X), self.feature_norm_), units.low, units.high
         )
-        return Z[:, 0] if self._single else Z
+        return Z[:, 0] if self.single_target_ else Z

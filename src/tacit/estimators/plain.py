@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import dataclasses
 import math
 from collections.abc import Callable
@@ -14,7 +16,7 @@ from tacit import problem, solvers
 from tacit.errors import InvalidInput
 from tacit.mechanism import Adjacency
 
-__all__ = ["from_plain", "to_plain"]
+__all__ = ["LARGE", "from_plain", "to_plain"]
 
 _RECORDS: dict[str, Any] = {
     cls.__name__: cls
@@ -25,13 +27,16 @@ _RECORDS: dict[str, Any] = {
 }
 _NUMBERS = {f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)} | {"float32", "float64"}
 _DTYPES = {*_NUMBERS, "bool", "str", "object"}
+LARGE = 4096
+"""Arrays with more entries, or with three axes, are bytes in base64 (little-endian, rows first): a million numbers as
+decimal digits take 20 MB and seconds, and nobody reads them. Smaller ones are lists of numbers."""
 
 
 def to_plain(value: Any, name: str) -> Any:
     """Plain data that ``from_plain`` turns into an equal value of the same type.
 
     Args:
-        value: numbers, words, None, arrays, lists and tuples of them; a loss, penalty or solver of ours.
+        value: numbers, words, None, arrays, lists and tuples of them, ranges; a loss, penalty or solver of ours.
         name: for the message.
 
     Returns:
@@ -52,6 +57,8 @@ def to_plain(value: Any, name: str) -> Any:
         return [to_plain(item, name) for item in value]
     if isinstance(value, tuple):
         return {"tuple": [to_plain(item, name) for item in value]}
+    if isinstance(value, range):
+        return {"range": [value.start, value.stop, value.step]}
     if isinstance(value, Adjacency):
         return value.value
     if _RECORDS.get(type(value).__name__) is type(value):
@@ -73,6 +80,8 @@ def _plain_float(value: float, name: str) -> Any:
 
 def _plain_array(value: NDArray[Any], name: str) -> dict[str, Any]:
     dtype = "str" if value.dtype.kind == "U" else value.dtype.name
+    if dtype in {*_NUMBERS, "bool"} and (value.size > LARGE or value.ndim == 3):
+        return _plain_bytes(value, dtype, name)
     flat = value.ravel().tolist()
     if dtype not in _DTYPES or (dtype == "object" and not all(isinstance(item, str) for item in flat)):
         raise InvalidInput(f"{name} is an array of {value.dtype}, which a model file cannot hold: use numbers or words")
@@ -81,6 +90,13 @@ def _plain_array(value: NDArray[Any], name: str) -> dict[str, Any]:
             raise InvalidInput(f"{name} holds NaN: a model file holds numbers only")
         flat = [item if math.isfinite(item) else repr(item) for item in flat]
     return {"array": flat, "dtype": dtype, "shape": list(value.shape)}
+
+
+def _plain_bytes(value: NDArray[Any], dtype: str, name: str) -> dict[str, Any]:
+    if value.dtype.kind == "f" and np.isnan(value).any():
+        raise InvalidInput(f"{name} holds NaN: a model file holds numbers only")
+    data = value.astype(value.dtype.newbyteorder("<")).tobytes()
+    return {"base64": base64.b64encode(data).decode(), "dtype": dtype, "shape": list(value.shape)}
 
 
 def from_plain(data: Any) -> Any:
@@ -128,14 +144,46 @@ def _record(data: dict[str, Any]) -> Any:
 
 def _array(data: dict[str, Any]) -> NDArray[Any]:
     flat, dtype, shape = data["array"], data["dtype"], data["shape"]
-    if dtype not in _DTYPES or not isinstance(flat, list) or not isinstance(shape, list) or len(shape) > 2:
+    if dtype not in _DTYPES or not isinstance(flat, list):
         raise InvalidInput("it holds an array of an unknown kind")
-    if any(type(size) is not int or size < 0 for size in shape) or math.prod(shape) != len(flat):
+    if _size(shape, 2) != len(flat):
         raise InvalidInput("it holds an array whose shape does not fit its entries")
     out = np.array([_entry(item, dtype) for item in flat], dtype=np.dtype(dtype))
     if out.dtype.kind == "f" and np.isinf(out).sum() != sum(isinstance(item, str) for item in flat):
         raise InvalidInput("it holds a number that is not finite")
     return out.reshape(shape)
+
+
+def _size(shape: Any, most: int) -> int:
+    if not isinstance(shape, list) or len(shape) > most or any(type(size) is not int or size < 0 for size in shape):
+        raise InvalidInput("it holds an array of an unknown shape")
+    return math.prod(shape)
+
+
+def _bytes(data: dict[str, Any]) -> NDArray[Any]:
+    text, dtype, shape = data["base64"], data["dtype"], data["shape"]
+    if not isinstance(dtype, str) or dtype not in {*_NUMBERS, "bool"} or not isinstance(text, str):
+        raise InvalidInput("it holds an array of an unknown kind")
+    kind = np.dtype(dtype)
+    try:
+        raw = base64.b64decode(text.encode(), validate=True)
+    except binascii.Error:
+        raise InvalidInput("it holds an array that is not base64") from None
+    if _size(shape, 3) * kind.itemsize != len(raw):
+        raise InvalidInput("it holds an array whose shape does not fit its entries")
+    if kind.kind == "b" and raw.strip(b"\0\1"):
+        raise InvalidInput("it holds an array of bool with an entry of another kind")
+    out = np.frombuffer(raw, kind.newbyteorder("<")).astype(kind)
+    if kind.kind == "f" and np.isnan(out).any():
+        raise InvalidInput("it holds an array with NaN")
+    return out.reshape(shape)
+
+
+def _range(data: dict[str, Any]) -> range:
+    ends = data["range"]
+    if not isinstance(ends, list) or len(ends) != 3 or any(type(end) is not int for end in ends) or ends[2] == 0:
+        raise InvalidInput("it holds a range of an unknown kind")
+    return range(*ends)
 
 
 def _entry(item: Any, dtype: str) -> Any:
@@ -159,4 +207,6 @@ _READERS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "float": _infinity,
     "type": _record,
     "array": _array,
+    "base64": _bytes,
+    "range": _range,
 }

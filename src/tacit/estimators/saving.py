@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import math
@@ -17,17 +18,24 @@ from tacit._files import write_whole
 from tacit.accounting import Certificate
 from tacit.errors import InvalidInput, TacitError
 from tacit.estimators._linear import LinearModel
+from tacit.estimators._maps import map_from_plain, map_to_plain
+from tacit.estimators._outputs import OutputModel
+from tacit.estimators._rebuilt import REBUILT, describe, rebuild
 from tacit.estimators.classification import DPLinearSVC, DPLogisticRegression
 from tacit.estimators.generalized import DPGeneralizedLinear
+from tacit.estimators.networks import DPConvexReLUClassifier, DPConvexReLURegressor, DPSoftmaxRegression
 from tacit.estimators.plain import from_plain, to_plain
 from tacit.estimators.regression import DPElasticNet, DPHuberRegressor, DPLasso, DPLinearRegression, DPRidge
 
 __all__ = ["load_model", "load_model_and_extra", "save_model"]
 
 FORMAT = 1
-CLASSES: dict[str, type[LinearModel]] = {
+Model = LinearModel | OutputModel
+CLASSES: dict[str, type[Model]] = {
     cls.__name__: cls
     for cls in (
+        DPConvexReLUClassifier,
+        DPConvexReLURegressor,
         DPElasticNet,
         DPGeneralizedLinear,
         DPHuberRegressor,
@@ -36,27 +44,30 @@ CLASSES: dict[str, type[LinearModel]] = {
         DPLinearSVC,
         DPLogisticRegression,
         DPRidge,
+        DPSoftmaxRegression,
     )
 }
-"""What may be saved and loaded. A new linear estimator is added here."""
+"""What may be saved and loaded. A new estimator is added here."""
 NOT_KEPT = ("budget", "random_state")
 """Parameters that stay at home: a ledger belongs to the data, and a seed would let a reader subtract the noise."""
 _FITTED = re.compile(r"[a-z][a-z0-9_]*_")
 
 
-def save_model(model: LinearModel, path: str | os.PathLike[str], *, extra: Any = None) -> None:
+def save_model(model: Model, path: str | os.PathLike[str], *, extra: Any = None) -> None:
     """Write a fitted model and its certificate as JSON, whole or not at all.
 
     The file holds what the model may show: parameters, coefficients, notes and the certificate. A ledger and a seed are
-    left out.
+    left out. Public feature maps are stored by their parameters, and large arrays as bytes in base64
+    (``tacit.estimators.plain``).
 
     Args:
-        model: a fitted linear estimator of tacit's.
+        model: a fitted estimator of tacit's.
         path: where to; an existing file is replaced.
         extra: plain JSON data to keep with it.
 
     Raises:
-        InvalidInput: if the model is not fitted, not ours, or holds something that JSON cannot hold.
+        InvalidInput: if the model is not fitted, not ours, holds something that JSON cannot hold (a function in its
+            features), or has other parameters than at its fit.
 
     >>> import tempfile, pathlib, numpy as np
     >>> from tacit import DPRidge, load_model
@@ -74,23 +85,26 @@ def save_model(model: LinearModel, path: str | os.PathLike[str], *, extra: Any =
     if not isinstance(getattr(model, "certificate_", None), Certificate):
         raise InvalidInput(f"this {kind} is not fitted: call fit before saving it")
     _check_fitted(model)
-    document = {
+    document: dict[str, Any] = {
         "tacit": "model",
         "format": FORMAT,
         "class": kind,
         "parameters": {
-            name: to_plain(value, name)
+            name: map_to_plain(value) if name == "features" else to_plain(value, name)
             for name, value in sorted(model.get_params(deep=False).items())
             if name not in NOT_KEPT
         },
         "fitted": {
             name: to_plain(value, name)
             for name, value in sorted(vars(model).items())
-            if _FITTED.fullmatch(name) and name != "certificate_"
+            if _FITTED.fullmatch(name) and name != "certificate_" and name not in REBUILT
         },
         "extra": extra,
         "certificate": model.certificate_.to_dict(),
     }
+    if isinstance(model, OutputModel):
+        document["public"] = describe(model)
+        rebuild(copy.copy(model), document["public"])
     try:
         document["digest"] = _digest(document)
         text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
@@ -100,7 +114,7 @@ def save_model(model: LinearModel, path: str | os.PathLike[str], *, extra: Any =
     write_whole(Path(path), data + b"\n")
 
 
-def load_model(path: str | os.PathLike[str]) -> LinearModel:
+def load_model(path: str | os.PathLike[str]) -> Model:
     """Read what ``save_model`` wrote: the model predicts as before, to the bit, and is certified again.
 
     The digest notices damage and careless edits; it is no signature: whoever writes a file can write its digest, too.
@@ -114,7 +128,7 @@ def load_model(path: str | os.PathLike[str]) -> LinearModel:
     return load_model_and_extra(path)[0]
 
 
-def load_model_and_extra(path: str | os.PathLike[str]) -> tuple[LinearModel, Any]:
+def load_model_and_extra(path: str | os.PathLike[str]) -> tuple[Model, Any]:
     """As ``load_model``, with the extra data that was saved beside the model.
 
     Args:
@@ -133,12 +147,16 @@ def load_model_and_extra(path: str | os.PathLike[str]) -> tuple[LinearModel, Any
         _restore(model, document["fitted"])
         model.certificate_ = Certificate.from_json(json.dumps(document["certificate"]))
         _check_fitted(model)
+        if isinstance(model, OutputModel):
+            rebuild(model, document["public"])
     except TacitError as error:
         raise InvalidInput(f"{path} is not a model that can be used: {error}") from None
     except UnicodeDecodeError:
         raise InvalidInput(f"{path} is not a model: it is not UTF-8 text") from None
     except RecursionError:
         raise InvalidInput(f"{path} is not a model: it is nested too deeply") from None
+    except MemoryError:
+        raise InvalidInput(f"{path} is not a model that can be used: its features do not fit into memory") from None
     except json.JSONDecodeError:
         raise InvalidInput(f"{path} is not a model: it is not JSON") from None
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
@@ -169,20 +187,23 @@ def _check_whole(document: Any) -> None:
         raise InvalidInput("it was damaged or edited after it was saved; do not rely on it, fit or copy it again")
 
 
-def _built(kind: Any, parameters: Any) -> LinearModel:
+def _built(kind: Any, parameters: Any) -> Model:
     if not isinstance(kind, str) or kind not in CLASSES:
         raise InvalidInput("this version does not know its class")
     cls = CLASSES[kind]
-    values = {name: from_plain(value) for name, value in parameters.items()}
+    values = {
+        name: map_from_plain(value) if name == "features" else from_plain(value) for name, value in parameters.items()
+    }
     strange = sorted(values.keys() - (set(cls._get_param_names()) - set(NOT_KEPT)))
     if strange:
         raise InvalidInput(f"{kind} has no parameter {strange[0][:40]!r} that a file may set")
     return cls(**values)
 
 
-def _restore(model: LinearModel, fitted: Any) -> None:
+def _restore(model: Model, fitted: Any) -> None:
     for name, value in fitted.items():
-        if not _FITTED.fullmatch(name) or name == "certificate_" or hasattr(type(model), name):
+        strange = not _FITTED.fullmatch(name) or name in ("certificate_", *REBUILT)
+        if strange or hasattr(type(model), name):
             raise InvalidInput(f"a model has no attribute {name[:40]!r}")
         setattr(model, name, from_plain(value))
 
@@ -192,16 +213,10 @@ def _check_fitted(model: Any) -> None:
     p = getattr(model, "n_features_in_", None)
     if type(p) is not int or p < 1:
         raise InvalidInput("n_features_in_ must be a positive integer")
-    shape: tuple[int, ...] = (p,)
-    constant: tuple[int, ...] = ()
     if is_classifier(model):
-        k = _class_count(getattr(model, "classes_", None))
-        constant = (1,) if k == 2 else (k,)
-        shape = (*constant, p)
-    _check_numbers("coef_", getattr(model, "coef_", None), shape)
-    _check_numbers("intercept_", getattr(model, "intercept_", None), constant)
-    if getattr(model, "coef_standard_errors_", None) is not None:
-        _check_numbers("coef_standard_errors_", model.coef_standard_errors_, shape)
+        _check_classes(getattr(model, "classes_", None))
+    if isinstance(model, LinearModel):
+        _check_linear(model, p)
     names = getattr(model, "feature_names_in_", None)
     if names is not None and not (_is_words(names) and names.shape == (p,)):
         raise InvalidInput("feature_names_in_ must hold one name per feature")
@@ -212,16 +227,28 @@ def _check_fitted(model: Any) -> None:
         raise InvalidInput("solver_ and notes_ must hold words")
 
 
+def _check_linear(model: Any, p: int) -> None:
+    shape: tuple[int, ...] = (p,)
+    constant: tuple[int, ...] = ()
+    if is_classifier(model):
+        k = len(model.classes_)
+        constant = (1,) if k == 2 else (k,)
+        shape = (*constant, p)
+    _check_numbers("coef_", getattr(model, "coef_", None), shape)
+    _check_numbers("intercept_", getattr(model, "intercept_", None), constant)
+    if getattr(model, "coef_standard_errors_", None) is not None:
+        _check_numbers("coef_standard_errors_", model.coef_standard_errors_, shape)
+
+
 def _is_words(value: Any) -> bool:
     return isinstance(value, np.ndarray) and all(isinstance(item, str) for item in value.ravel().tolist())
 
 
-def _class_count(classes: Any) -> int:
+def _check_classes(classes: Any) -> None:
     if not isinstance(classes, np.ndarray) or classes.ndim != 1 or len(classes) < 2:
         raise InvalidInput("classes_ must list at least two labels")
     if len(np.unique(classes)) != len(classes) or (classes[:-1] > classes[1:]).any():
         raise InvalidInput("classes_ must be sorted and distinct")
-    return len(classes)
 
 
 def _check_numbers(name: str, value: Any, shape: tuple[int, ...]) -> None:

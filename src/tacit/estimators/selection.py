@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -21,8 +21,10 @@ from tacit import _validate
 from tacit.accounting import Certificate, certify
 from tacit.errors import InvalidInput, MechanismMismatch, NotCovered, TacitError
 from tacit.estimators._linear import LinearModel
+from tacit.estimators._outputs import OutputModel
 from tacit.estimators._schema import checked, labels_of, numbers_of
 from tacit.estimators._search import Costs, Outcome, admit, allowance, best_of, calibrated, drawn
+from tacit.estimators._space import Space, corners, point_of, spaces_of
 from tacit.ledger import Ledger
 from tacit.mechanism import Adjacency, Mechanism
 from tacit.problem import TargetUnits
@@ -36,8 +38,6 @@ Table = tuple[Any, Any]
 
 SCORES = {True: ("accuracy", "brier"), False: ("absolute_error", "squared_error")}
 """For classifiers and for regressors."""
-RESERVED = ("epsilon", "delta", "adjacency", "budget", "random_state", "classes", "target_bounds")
-"""Parameters that the search sets for its candidates, or that their scores rest on."""
 
 
 class NothingSelected(TacitError, NotFittedError):  # type: ignore[misc]
@@ -55,33 +55,6 @@ class Plannable(Protocol):
 # -- candidates -------------------------------------------------------------------------------------------------
 
 
-def _spaces(estimator: Any, distributions: object) -> list[Mapping[str, Any]]:
-    """The search space, checked: one or several mappings from parameters to lists or distributions."""
-    spaces = [distributions] if isinstance(distributions, Mapping) else distributions
-    if not isinstance(spaces, list | tuple) or not spaces or not all(isinstance(one, Mapping) for one in spaces):
-        raise InvalidInput("param_distributions must map parameters to lists or distributions, or list such mappings")
-    known = estimator.get_params()
-    for name, values in (item for one in spaces for item in one.items()):
-        if name in RESERVED:
-            raise InvalidInput(f"param_distributions must not hold {name!r}: it is the same for all candidates")
-        if name not in known:
-            raise InvalidInput(f"param_distributions names {name!r}, which {type(estimator).__name__} does not have")
-        listed = isinstance(values, Sequence | np.ndarray) and not isinstance(values, str) and len(values) > 0
-        if not listed and not callable(getattr(values, "rvs", None)):
-            raise InvalidInput(f"param_distributions[{name!r}] must be a list, or a distribution that has rvs()")
-    return list(spaces)
-
-
-def _point(spaces: Sequence[Mapping[str, Any]], rng: np.random.Generator) -> dict[str, Any]:
-    """One point of the search space, whatever the others were."""
-    space = spaces[int(rng.integers(len(spaces)))]
-    point = {
-        name: values.rvs(random_state=rng) if hasattr(values, "rvs") else values[int(rng.integers(len(values)))]
-        for name, values in space.items()
-    }
-    return {name: value.item() if isinstance(value, np.generic) else value for name, value in point.items()}
-
-
 def _planned(estimator: Any, X: Any, classes: Any) -> Certificate:
     """What the estimator is going to certify, from the shape of its data."""
     if isinstance(estimator, Plannable):
@@ -92,9 +65,17 @@ def _planned(estimator: Any, X: Any, classes: Any) -> Certificate:
             "planned_certificate(X, classes)"
         )
     if classes is not None:
-        return estimator._planned(X, None, 1 if len(classes) == 2 else len(classes)).certificate
-    target = TargetUnits.of(estimator.target_bounds, keep_zero=not estimator.fit_intercept)
-    return estimator._planned(X, target).certificate
+        found = estimator._planned(X, None, 1 if len(classes) == 2 else len(classes)).certificate
+    else:
+        target = TargetUnits.of(estimator.target_bounds, keep_zero=not estimator.fit_intercept)
+        found = estimator._planned(X, target).certificate
+    return _marked(found, estimator._declared())
+
+
+def _marked(certificate: Certificate, marks: Iterable[str]) -> Certificate:
+    for mark in marks:
+        certificate = certificate.marked(mark)
+    return certificate
 
 
 def _trial(
@@ -227,7 +208,7 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             The search itself; ``best_estimator_`` may be None.
         """
         labelled, relation, share = self._public()
-        spaces = _spaces(self.estimator, self.param_distributions)
+        spaces = spaces_of(self.estimator, self.param_distributions)
         X, y = checked(self, X, y, accept_sparse="csc", y_numeric=not labelled)
         y = labels_of(y) if labelled else numbers_of(y)
         classes, marks = _classes(self.estimator, y) if labelled else (None, ())
@@ -236,15 +217,14 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         m = _validate.positive(mean_trials=self.mean_trials)
         costs = calibrated(_validate.positive(epsilon=self.epsilon), d, m, relation, share)
         streams = Streams(seed=self.random_state)
-        certificate = costs.certificate
-        for mark in (*marks, *((SEEDED,) if streams.seeded else ())):
-            certificate = certificate.marked(mark)
-        allowed = dict(zip(("epsilon", "delta"), allowance(costs.train, d), strict=True))
-        fixed: dict[str, Any] = {**allowed, "adjacency": relation.value, "budget": None}
-        if classes is not None:
-            fixed["classes"] = classes.tolist()
-        draw = functools.partial(self._candidate, spaces, fixed, _blank(X, n - held), classes, costs, relation)
-        candidates = drawn(streams, m, draw)
+        declared = self.estimator._declared() if hasattr(self.estimator, "_declared") else ()
+        certificate = _marked(costs.certificate, (*marks, *declared, *((SEEDED,) if streams.seeded else ())))
+        check = functools.partial(
+            self._checked, self._fixed(costs.train, d, classes), _blank(X, n - held), classes, costs, certificate.marks
+        )
+        for point in corners(spaces):
+            check(point, None)
+        candidates = drawn(streams, m, functools.partial(self._candidate, spaces, check))
         if self.budget is not None:
             self.budget.reserve(certificate, type(self).__name__, delta=d)
         # From here on records are read.
@@ -305,26 +285,48 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             )
         return _validate.delta(self.delta)
 
+    def _fixed(self, train: float, delta: float, classes: Any) -> dict[str, Any]:
+        """What the search sets for every candidate."""
+        allowed = dict(zip(("epsilon", "delta"), allowance(train, delta), strict=True))
+        fixed: dict[str, Any] = {**allowed, "adjacency": Adjacency.parse(self.adjacency).value, "budget": None}
+        if "progress" in self.estimator.get_params():
+            fixed["progress"] = False  # whoever sees bars counts candidates
+        if classes is not None:
+            fixed["classes"] = classes.tolist()
+        return fixed
+
     def _candidate(
+        self, spaces: Sequence[Space], check: Callable[..., tuple[Any, Certificate]], streams: Streams
+    ) -> tuple[Any, Certificate, dict[str, Any]]:
+        """Draw one candidate, and check what it is going to cost; no record is read."""
+        point = point_of(spaces, streams.at("point"))
+        seed = int(streams.at("seed").integers(2**62)) if streams.seeded else None
+        return *check(point, seed), point
+
+    def _checked(
         self,
-        spaces: Sequence[Mapping[str, Any]],
         fixed: Mapping[str, Any],
         blank: Any,
         classes: Any,
         costs: Costs,
-        relation: Adjacency,
-        streams: Streams,
-    ) -> tuple[Any, Certificate, dict[str, Any]]:
-        """Draw one candidate, and check what it is going to cost; no record is read."""
-        point = _point(spaces, streams.at("point"))
-        seed = int(streams.at("seed").integers(2**62)) if streams.seeded else None
+        marks: tuple[str, ...],
+        point: dict[str, Any],
+        seed: int | None,
+    ) -> tuple[Any, Certificate]:
+        """The candidate at a point, with what it is going to certify; refused unless that is within its means."""
         estimator = clone(self.estimator).set_params(**clone(point, safe=False))
         estimator.set_params(**fixed, random_state=seed)
         if bool(is_classifier(estimator)) != (classes is not None):
             raise InvalidInput(f"the candidate {point!r} turns a classifier into a regressor, or back: search over one")
-        certificate = _planned(estimator, blank, classes)
-        admit(certificate, costs.train, relation, point)
-        return estimator, certificate, point
+        try:
+            certificate = _planned(estimator, blank, classes)
+        except (InvalidInput, NotCovered) as error:
+            error.args = (f"the candidate {_named(point)} cannot be searched over: {error}",)
+            raise
+        remedy = getattr(estimator, "_gdp_remedy", "choose a solver that reads all records at each step")
+        relation, delta = Adjacency.parse(self.adjacency), fixed["delta"]
+        admit(certificate, costs.train, relation, _named(point), delta=delta, marks=marks, remedy=remedy)
+        return estimator, certificate
 
     def _keep(self, best: Outcome | None, certificate: Certificate) -> None:
         """The winner, and nothing about the others."""
@@ -336,6 +338,10 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         if self.best_estimator_ is not None:  # what holds for the model is the search's promise, not one candidate's
             self.best_estimator_.set_params(epsilon=self.epsilon, delta=self.delta, random_state=self.random_state)
             self.best_estimator_.certificate_ = certificate
+            if "progress" in self.best_estimator_.get_params(deep=False):
+                self.best_estimator_.set_params(progress=self.estimator.progress)
+            if isinstance(self.best_estimator_, OutputModel):
+                self.best_estimator_._certified(certificate, self.best_estimator_.plan_)
             if hasattr(self, "feature_names_in_"):
                 self.best_estimator_.feature_names_in_ = self.feature_names_in_
 
@@ -389,6 +395,11 @@ def _classes(estimator: Any, y: Any) -> tuple[Any, tuple[str, ...]]:
     if not np.isin(found, classes).all():
         raise InvalidInput("y holds a label that is not in classes: list every label that may occur")
     return classes, ()
+
+
+def _named(point: Mapping[str, Any]) -> str:
+    """A point in one line."""
+    return " ".join(repr(dict(point)).split())
 
 
 def _held(holdout: object, n: int) -> int:

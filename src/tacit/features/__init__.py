@@ -6,6 +6,7 @@ from tacit.features.fourier import RandomFourier
 from tacit.features.gates import ReluGates
 from tacit.features.hog import Hog
 from tacit.features.join import Join
+from tacit.features.recipes import image_features
 from tacit.features.relu import RandomRelu
 from tacit.features.scaling import NormScaler
 from tacit.features.streamed import Streamed
@@ -20,5 +21,6 @@ __all__ = [
     "ReluGates",
     "Streamed",
     "feature_norm",
+    "image_features",
     "row_local",
 ]

@@ -25,8 +25,10 @@ class Hog(ImageMap):
     After Dalal & Triggs, *Histograms of oriented gradients for human detection*, CVPR 2005: central differences; the
     magnitude of each pixel's gradient is shared linearly between the two nearest of ``orientations`` directions and the
     nearest cells; every ``block`` × ``block`` group of cells, v, becomes v/√(‖v‖² + ε²); all groups together, w, become
-    w/√(‖w‖² + 1). Pixels are mapped to [0, 1] first, so the public ε is a contrast: images far fainter than ε stay near
-    zero instead of showing the noise in them at full length.
+    w/√(‖w‖² + 1). With ``root``, v becomes √(v/(Σv + ε)) instead, entry by entry: histograms are then compared by
+    their Hellinger distance, in which strong edges count less (Arandjelović & Zisserman, *Three things everyone should
+    know to improve object retrieval*, CVPR 2012). Pixels are mapped to [0, 1] first, so the public ε is a contrast:
+    images far fainter than ε stay near zero instead of showing the noise in them at full length.
 
     *Formal guarantee.* Every row of the output has norm at most 1; a constant image becomes 0. See ``FeatureMap``.
 
@@ -39,6 +41,7 @@ class Hog(ImageMap):
         orientations: directions, at least 2; the first is a gradient that points to the right.
         block: side of a block in cells.
         signed: whether a gradient and its opposite are different directions.
+        root: whether to take square roots.
         epsilon: ε of the blocks, a contrast (not a privacy parameter).
 
     Attributes:
@@ -61,6 +64,7 @@ class Hog(ImageMap):
         orientations: int = 9,
         block: int = 2,
         signed: bool = False,
+        root: bool = False,
         epsilon: float = 0.1,
     ) -> None:
         self.image_shape = image_shape
@@ -69,6 +73,7 @@ class Hog(ImageMap):
         self.orientations = orientations
         self.block = block
         self.signed = signed
+        self.root = root
         self.epsilon = epsilon
 
     @property
@@ -95,11 +100,16 @@ class Hog(ImageMap):
         return int((cells[0] - block + 1) * (cells[1] - block + 1) * block**2 * K)
 
     def _rows(self, x: Array) -> Array:
-        cells = self._cells(self._unit(x))
+        images = self._unit(x)
+        cells = self._cells(images)
         side = (self._block, self._block)
         groups = np.lib.stride_tricks.sliding_window_view(cells, side, axis=(2, 3))  # n, K, down, across, b, b
-        squares = np.einsum("nkdaij,nkdaij->nda", groups, groups)
-        groups = groups / np.sqrt(squares + self._epsilon**2)[:, None, :, :, None, None]
+        if self.root:
+            total = groups.sum(axis=(1, 4, 5)) + images.dtype.type(self._epsilon)
+            groups = np.sqrt(groups / total[:, None, :, :, None, None])
+        else:
+            squares = np.einsum("nkdaij,nkdaij->nda", groups, groups)
+            groups = groups / np.sqrt(squares + self._epsilon**2)[:, None, :, :, None, None]
         flat = groups.transpose(0, 2, 3, 4, 5, 1).reshape(len(x), -1)
         flat /= np.sqrt(np.einsum("ij,ij->i", flat, flat) + 1.0)[:, None]
         return shortened(flat.astype(x.dtype), self.norm)

@@ -20,6 +20,7 @@ from tacit.mechanism.sampling import (
 from tacit.mechanism.view import (
     AllIterates,
     BlockSweeps,
+    ClaimedChain,
     Evidence,
     LastIterate,
     Memory,
@@ -33,6 +34,7 @@ __all__ = [
     "Adjacency",
     "AllIterates",
     "BlockSweeps",
+    "ClaimedChain",
     "Cyclic",
     "CyclicPoisson",
     "Evidence",

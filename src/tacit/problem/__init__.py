@@ -2,6 +2,7 @@
 
 from tacit.problem.design import Design
 from tacit.problem.losses import LOSSES, Huber, Logistic, Loss, SmoothedHinge, Squared
+from tacit.problem.moments import moments_bound, moments_diameter, moments_weight
 from tacit.problem.outputs import OUTPUT_LOSSES, OneVsRest, OutputLoss, Softmax, SquaredOutputs
 from tacit.problem.penalties import Penalty
 from tacit.problem.task import Records, Task
@@ -25,4 +26,7 @@ __all__ = [
     "SquaredOutputs",
     "TargetUnits",
     "Task",
+    "moments_bound",
+    "moments_diameter",
+    "moments_weight",
 ]

@@ -29,7 +29,7 @@ from tacit.mechanism import (
 )
 from tacit.report.settings import Settings
 
-__all__ = ["METHODS", "PROBES", "Method", "Probe"]
+__all__ = ["MAX_CHAIN", "MAX_POISSON_STEPS", "METHODS", "PROBES", "Method", "Probe", "contraction_notes"]
 
 MAX_CHAIN = 4_000_000
 """Steps of a hidden chain that one evaluation may walk through (about a second)."""
@@ -195,7 +195,7 @@ class Method:
 
     def notes(self, s: Settings) -> tuple[Assumption, ...]:
         """Assumptions that come from the options, besides the theorem's own."""
-        found = list(_contraction_notes(s)) if self.hidden else []
+        found = list(contraction_notes(s)) if self.hidden else []
         if self.full:
             text = "σ is on the sum over all records, and the learning rate on the mean over n"
             found.append(Assumption(text, Evidence.DECLARED))
@@ -211,14 +211,23 @@ class Method:
         return tuple(found)
 
 
-def _contraction_notes(s: Settings) -> tuple[Assumption, ...]:
+def contraction_notes(s: Settings, of: str = "a step") -> tuple[Assumption, ...]:
+    """What the contraction of a step rests on.
+
+    Args:
+        s: the public numbers.
+        of: which steps have the learning rate of the settings.
+
+    Returns:
+        The assumptions; none if η or β is unknown.
+    """
     c = s.contraction
     if c is None or s.lr is None or s.smoothness is None:
         return ()
     limit = 2 / (s.smoothness + s.l2)
     what = (
-        f"the Lipschitz constant is c = max(|1−ηλ|, |1−η(β+λ)|) = {c:.8g}: every record's loss, as clipped, is convex "
-        f"and {s.smoothness:g}-smooth (true for scalar outputs, false for radially clipped softmax)"
+        f"the Lipschitz constant of {of} is c = max(|1−ηλ|, |1−η(β+λ)|) = {c:.8g}: every record's loss, as clipped, is "
+        f"convex and {s.smoothness:g}-smooth (true for scalar outputs, false for radially clipped softmax)"
     )
     found = [Assumption(what, Evidence.DECLARED)]
     if s.l2 > 0:

@@ -123,7 +123,6 @@ class PlanReport:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON (infinities as the word "inf")."""
         s = self.settings
-        inputs = {name: getattr(s, name) for name in s.__dataclass_fields__} | {"adjacency": s.adjacency.value}
         derived = {
             "batches": s.n_batches,
             "last_batch": s.last_batch,
@@ -134,7 +133,7 @@ class PlanReport:
             "diameter_used": s.uses_diameter,
         }
         found = {
-            "inputs": inputs,
+            "inputs": s.inputs,
             "derived": derived,
             "covered": [row.to_dict(s.checked_delta) for row in self.rows],
             "not_covered": [refusal.to_dict() for refusal in self.refusals],

@@ -1,7 +1,8 @@
-"""The report of ``tacit plan`` for people: two tables and the assumptions, at any width, coloured or plain."""
+"""The reports of ``tacit plan`` for people: tables and the assumptions, at any width, coloured or plain."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from rich import box
@@ -10,9 +11,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from tacit.report.cyclic import CyclicReport, CyclicRow
 from tacit.report.plan import PlanReport, Refusal, Row, rounded_up
 
-__all__ = ["print_plan"]
+__all__ = ["print_cyclic", "print_plan"]
 
 NARROW = 72
 """Below this width tables become lists."""
@@ -114,10 +116,86 @@ def _footnote(report: PlanReport) -> str:
     return " ".join(words)
 
 
+# -- noise, steps and ridge for a target ------------------------------------------------------------------
+
+
+def print_cyclic(report: CyclicReport, console: Console) -> None:
+    """Print the plans that reach a target.
+
+    Args:
+        report: what to print.
+        console: where to; its width decides between a table and lists.
+    """
+    s, first = report.settings, report.rows[0].plan
+    low, high = s.n // first.n_batches, -(-s.n // first.n_batches)
+    sizes = f"{low}" if low == high else f"{low} or {high}"
+    batches = f"{first.n_batches} {'batches' if first.n_batches > 1 else 'batch'} of {sizes}"
+    heading = f"n = {s.n}: {batches}, {s.epochs} epochs, {len(first.step_sizes)} steps. δ = {s.checked_delta:g}, "
+    console.print(Text(f"{heading}{s.adjacency.value}: {s.adjacency.sentence}."))
+    console.print()
+    title = f"Noise, steps and ridge for ε ≤ {s.target_epsilon:g} at δ = {s.checked_delta:g}"
+    cells = [_plan_cells(row) for row in report.rows]
+    if console.width < NARROW:
+        console.print(Text(title, style="bold"))
+        for row, found in zip(report.rows, cells, strict=True):
+            console.print(Text(f"{row.letter} {row.title}"))
+            console.print(Padding(Text("\n".join(f"{name}: {value}" for name, value in found.items())), (0, 0, 0, 3)))
+    else:
+        table = Table(title=title, box=box.SIMPLE_HEAD, title_style="bold", padding=(0, 1))
+        table.add_column("", no_wrap=True)
+        for row in report.rows:
+            table.add_column(f"{row.letter}  {row.title}", justify="right", overflow="fold")
+        for name in cells[0]:
+            table.add_row(name, *(found[name] for found in cells))
+        console.print(table)
+    console.print(Text(CYCLIC_FOOTNOTE, style="dim"))
+    _print_assumptions(report.rows, console)
+    _print_theorems(report.rows, console)
+    _print_refusals(report.refusals, console)
+
+
+CYCLIC_FOOTNOTE = (
+    "σ is the noise on a batch's sum, C the clip, η the learning rate on the batch mean, λ the ridge, β the smoothness "
+    "of one record's loss, c the contraction of the first step. Balanced steps are full for the first half, then fall "
+    "to a hundredth, while the noise grows as η^(−1/2). ε, σ and c are rounded up, η down; --json has every digit. "
+    "Plans share ε, not accuracy."
+)
+
+
+def _plan_cells(row: CyclicRow) -> dict[str, str]:
+    """The column of a plan: name → value."""
+    p = row.plan
+    first, last = p.noise_multiplier, p.noise_multiplier * float(p.noise[-1])
+    return {
+        "may be released": p.certificate.view,
+        "batches": f"{p.n_batches}, in turns" if row.hidden else f"rate 1/{p.n_batches}",
+        "ε": rounded_up(row.epsilon),
+        "σ/C": _range(rounded_up(first), rounded_up(last)),
+        "σ": _range(rounded_up(p.sigma), rounded_up(last * p.bound)),
+        "C": f"{p.bound:.6g}",
+        "η": _range(_rounded_down(p.step_size), _rounded_down(float(p.step_sizes[-1]))),
+        "λ": f"{p.l2:.6g}",
+        "η·λ": f"{p.step_size * p.l2:.4g}",
+        "β": f"{p.smoothness:.6g}",
+        "c": rounded_up(p.contraction, 8) if row.hidden else "any",
+        "theorem": row.theorem.id,
+    }
+
+
+def _range(first: str, last: str) -> str:
+    return first if first == last else f"{first} → {last}"
+
+
+def _rounded_down(value: float) -> str:
+    """Four digits, rounded down: a longer step might expand."""
+    shown = float(f"{value:.4g}")
+    return f"{shown if shown <= value else shown - 10.0 ** (math.floor(math.log10(value)) - 3):.4g}"
+
+
 # -- what it rests on -------------------------------------------------------------------------------------
 
 
-def _print_assumptions(rows: Iterable[Row], console: Console) -> None:
+def _print_assumptions(rows: Iterable[Row | CyclicRow], console: Console) -> None:
     """Every assumption once, after the letters of the rows that rest on it."""
     users: dict[str, list[str]] = {}
     for row in rows:
@@ -130,7 +208,7 @@ def _print_assumptions(rows: Iterable[Row], console: Console) -> None:
     _print_items([(" ".join(letters), text) for text, letters in users.items()], console)
 
 
-def _print_theorems(rows: Iterable[Row], console: Console) -> None:
+def _print_theorems(rows: Iterable[Row | CyclicRow], console: Console) -> None:
     theorems = {row.theorem.id: row.theorem for row in rows}
     if not theorems:
         return

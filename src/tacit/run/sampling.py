@@ -27,7 +27,8 @@ Labels = NDArray[np.int64]
 
 def batch_sizes(n: int, n_batches: int) -> Labels:
     """Public sizes of n_batches disjoint batches: as equal as possible, the larger ones first."""
-    return np.array([len(part) for part in np.array_split(np.empty(n), n_batches)], dtype=np.int64)
+    size, more = divmod(n, n_batches)
+    return np.repeat(np.array([size + 1, size]), [more, n_batches - more])
 
 
 def _labels(n: int, k: int, replicas: int, rng: np.random.Generator | None) -> Labels:

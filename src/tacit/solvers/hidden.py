@@ -33,9 +33,9 @@ LONGEST = 2.0
 
 
 def decaying(steps: int) -> Array:
-    """η_t/η_0: 1 for the first half, then linear to 0.01."""
+    """η_t/η_0: 1 for the first half (at least one step), then linear to 0.01."""
     k = np.arange(steps)
-    flat = int(CONSTANT_SHARE * steps)
+    flat = max(1, int(CONSTANT_SHARE * steps))
     return np.where(k < flat, 1.0, 1 - (1 - LAST_STEP) * (k - flat + 1) / max(steps - flat, 1))
 
 
@@ -144,7 +144,8 @@ def plan_cyclic(
         bound: C.
         smoothness: β.
         l2: λ.
-        step_size: η of the first step; 2/(β + 2λ) if missing: the longest that does not expand.
+        step_size: η of the first step; 2/(β + 2λ) if missing: the longest that does not expand. Where every iterate is
+            covered anyway ("all_iterates"), longer ones are allowed.
         decay: whether steps decay in the second half, with noise to match; else both are constant.
         view: "final_model", or "all_iterates" (Poisson batches of the same expected size).
         adjacency: replace-one or zero-out.
@@ -173,7 +174,7 @@ def plan_cyclic(
         raise InvalidInput("give either epsilon or noise_multiplier: one follows from the other")
     k = max(1, round(records / b))
     eta = LONGEST / (beta + 2 * lam) if step_size is None else _validate.positive(step_size=step_size)
-    if eta * (beta + lam) > LONGEST * (1 + 1e-12):
+    if view == "final_model" and eta * (beta + lam) > LONGEST * (1 + 1e-12):
         raise InvalidInput(
             f"step_size {eta:g} exceeds 2/(β + λ) = {LONGEST / (beta + lam):g}: such a step expands, and a final-model "
             "guarantee would be worth nothing; lower it"

@@ -2,11 +2,20 @@
 
 from tacit.run.sums.coordinates import CoordinateState, CoordinateSweep
 from tacit.run.sums.counted import CountedSum
+from tacit.run.sums.factors import FactorRows, ItemFactors, ItemStatistic, PersonFactors
 from tacit.run.sums.gradient import LinearGradient
 from tacit.run.sums.gram import GramSum
 from tacit.run.sums.histogram import HistogramSum
 from tacit.run.sums.moments import MomentSum
-from tacit.run.sums.outputs import FeatureRows, GatedOutputs, LinearOutputs, TableRows, open_gates, shortened
+from tacit.run.sums.outputs import (
+    FeatureRows,
+    GatedOutputs,
+    LinearOutputs,
+    ShortRows,
+    TableRows,
+    open_gates,
+    shortened,
+)
 from tacit.run.sums.squares import SquareSum
 from tacit.run.sums.values import BoundedValues
 
@@ -15,13 +24,18 @@ __all__ = [
     "CoordinateState",
     "CoordinateSweep",
     "CountedSum",
+    "FactorRows",
     "FeatureRows",
     "GatedOutputs",
     "GramSum",
     "HistogramSum",
+    "ItemFactors",
+    "ItemStatistic",
     "LinearGradient",
     "LinearOutputs",
     "MomentSum",
+    "PersonFactors",
+    "ShortRows",
     "SquareSum",
     "TableRows",
     "open_gates",

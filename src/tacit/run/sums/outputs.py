@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.errors import InvalidInput
+from tacit.kernels.rows import row_squares
 from tacit.problem.outputs import OneVsRest, OutputLoss, Softmax, SquaredOutputs
 from tacit.run.clipped_sum import ClippedSum, Mask, register
 
-__all__ = ["FeatureRows", "GatedOutputs", "LinearOutputs", "TableRows", "open_gates", "shortened"]
+__all__ = ["FeatureRows", "GatedOutputs", "LinearOutputs", "ShortRows", "TableRows", "open_gates", "shortened"]
 
 Array = NDArray[np.float64]
 Rows = NDArray[Any]  # float32 or float64
@@ -22,8 +23,10 @@ SMALLEST, LARGEST = 1e-6, 1e6
 """Norms of features that leave room for that."""
 PART = 4096
 """Rows that are summed in the type of the features."""
+ROUNDING = 2.0**-32
+"""More than the relative error of a norm in float64."""
 SHRINK = 1 - 2.0**-16
-"""Rows are made this much shorter than R, so that rounding to float32 cannot make them longer."""
+"""Long rows are made this much shorter than R, so that rounding to float32 cannot make them longer."""
 
 
 class FeatureRows(Protocol):
@@ -71,10 +74,7 @@ def shortened(rows: Rows, R: float) -> Rows:
     Returns:
         (m, p), in the same type; the very same array if nothing had to be changed.
     """
-    with np.errstate(all="ignore"):
-        norm = np.sqrt(np.einsum("ij,ij->i", rows, rows, dtype=np.float64))
-    limit = R * SHRINK
-    odd = ~(norm <= limit)  # also those whose squares overflowed, and NaN
+    odd = ~(np.sqrt(row_squares(rows)) <= R * (1 - ROUNDING))  # also those whose squares overflowed, and NaN
     if not odd.any():
         return rows
     out = np.array(rows)
@@ -83,7 +83,7 @@ def shortened(rows: Rows, R: float) -> Rows:
     top = np.maximum(np.abs(wide).max(axis=1, initial=0.0, keepdims=True), 1e-300)
     wide /= top
     length = np.sqrt((wide * wide).sum(axis=1, keepdims=True))
-    out[odd] = wide * np.minimum(top, limit / np.maximum(length, 1e-300))
+    out[odd] = wide * np.minimum(top, R * SHRINK / np.maximum(length, 1e-300))
     return out
 
 
@@ -101,10 +101,29 @@ def open_gates(rows: Rows, gates: Rows, R: float) -> tuple[Rows, Rows]:
     P = len(gates)
     short = shortened(rows, R * float(np.sqrt(P / 2)))
     mask = (short @ gates.T.astype(short.dtype) >= 0).astype(short.dtype)
-    length = np.sqrt(np.einsum("ij,ij->i", short, short, dtype=np.float64) * (2 / P) * mask.sum(axis=1))
+    length = np.sqrt(row_squares(short) * (2 / P) * mask.sum(axis=1))
     factor = np.sqrt(2 / P) * np.minimum(1.0, R * SHRINK / np.maximum(length, 1e-300))
     mask *= factor[:, None].astype(short.dtype)
     return short, mask
+
+
+class ShortRows(TableRows):
+    """A private copy of features, every row within R: made once, so that nothing is left to check when they are read.
+
+    Args:
+        rows: the features.
+        R: the norm.
+    """
+
+    def __init__(self, rows: FeatureRows, R: float) -> None:
+        kind = rows.take(np.arange(min(1, len(rows)))).dtype
+        X = np.empty((len(rows), rows.width), kind)
+        for first in range(0, len(rows), PART):
+            part = np.arange(first, min(first + PART, len(rows)))
+            X[part] = shortened(rows.take(part), R)
+        X.flags.writeable = False
+        super().__init__(X)
+        self.within = R
 
 
 class _Outputs(ClippedSum):
@@ -134,7 +153,9 @@ class _Outputs(ClippedSum):
 
     def _one(self, theta: Array, index: NDArray[np.intp]) -> Array:
         """Parts of a batch, summed in float64: float32 sums over very many rows would drift."""
-        theta = np.clip(np.nan_to_num(theta), -FARTHEST / self._R, FARTHEST / self._R)
+        far = FARTHEST / self._R
+        if not np.abs(theta).max() <= far:  # also NaN
+            theta = np.clip(np.nan_to_num(theta), -far, far)
         out = np.zeros(self.size)
         for first in range(0, len(index), PART):
             part = index[first : first + PART]
@@ -163,7 +184,8 @@ class LinearOutputs(_Outputs):
         self.size = loss.outputs * rows.width
 
     def _part(self, theta: Array, X: Rows, index: NDArray[np.intp]) -> Array:
-        X = shortened(X, self._R)
+        if not (type(self._rows) is ShortRows and self._rows.within <= self._R):
+            X = shortened(X, self._R)
         W = theta.reshape(self._loss.outputs, -1).astype(X.dtype)
         G = self._loss.gradient(X @ W.T, self._target[index])
         return np.asarray(G.T @ X, np.float64).ravel()

@@ -1,0 +1,186 @@
+"""Item factors of a non-negative factorisation from noisy sums: public starts, and updates that meet no record.
+
+Rows of H are kept at norm 1 (M ≈ WH does not change if a row of H is scaled and the column of W inversely), so that the
+norm of people's factors is bounded by that of their rows. A row that vanishes is drawn afresh from the public seed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit import _validate
+from tacit.kernels.nonnegative import nonnegative_rows
+from tacit.problem import Penalty, moments_bound, moments_weight
+from tacit.run.blocks import Block, GradientStep, Position
+from tacit.run.sums.factors import PASSES, ItemStatistic, statistic_size
+from tacit.run.sums.gram import symmetric
+from tacit.solvers.quadratic import positive_part
+
+__all__ = ["UPDATES", "ItemSolve", "UnitRows", "item_block", "public_rows", "statistic_weight"]
+
+Array = NDArray[np.float64]
+UPDATES = {
+    "gradient": ItemStatistic.GRADIENT,
+    "statistics": ItemStatistic.MOMENTS,
+    "residuals": ItemStatistic.RESIDUALS,
+}
+
+CONTRIBUTION = {"gradient": 0.03, "statistics": 0.2, "residuals": 0.02}
+"""C if nothing is said, in units of row_norm²: short enough that most people are clipped, and so weigh the same."""
+RESIDUAL_WEIGHT = 0.3
+"""α of residuals."""
+NOISE_RIDGE, DAMPING = 1.0, 0.3
+"""How far statistics are trusted: the ridge in units of their noise, and the share of the way that a step goes."""
+
+THRESHOLD = 2.5
+"""Of statistics of more items than people, in units of their noise: most entries of H are then nothing but noise."""
+HALF_LIFE = 3.0
+"""Epochs after which half of a release's noise is taken as forgotten: longer than damping says, because early releases
+find the way."""
+
+
+def public_rows(components: int, items: int, seed: int) -> Array:
+    """Non-negative rows of norm 1 from a public seed: uneven enough to differ from each other."""
+    rows = np.random.default_rng(seed).gamma(0.5, size=(components, items)) + 1e-3
+    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
+
+
+@dataclass(frozen=True)
+class UnitRows:
+    """Non-negative rows scaled to norm 1; rows without any positive entry start again.
+
+    Attributes:
+        seed: public.
+    """
+
+    seed: int
+
+    def __call__(self, H: Array) -> Array:
+        """The scaled rows."""
+        out = np.nan_to_num(H, posinf=1e25)  # a copy; large blocks are worth not making more of them
+        np.maximum(out, 0.0, out=out)
+        norms = np.linalg.norm(out, axis=1, keepdims=True)
+        dead = norms[:, 0] < 1e-12
+        if dead.any():
+            out[dead], norms[dead] = public_rows(len(out), out.shape[1], self.seed + 1)[dead], 1.0
+        out /= norms
+        return out
+
+
+@dataclass(frozen=True)
+class ItemSolve:
+    """H from noisy statistics: (1 − γ)·H + γ·argmin_{H' ≥ 0} ½⟨H', SH'⟩ − ⟨T, H'⟩ + b·(λ₁‖H'‖₁ + λ₂/2‖H'‖²), per item.
+
+    S is the noisy Σ wwᵀ made positive semi-definite, plus a ridge of the size of its noise; T is the noisy Σ wᵀm, or
+    the noisy Σ wᵀ(m − wH) plus SH. All of it is a function of the release: post-processing.
+
+    Attributes:
+        weight: α, by which squares were multiplied.
+        centred: whether the statistics are those of residuals.
+        l1: λ₁ on H, per person. Entries whose solution it makes 0 become 0 at once.
+        l2: λ₂ on H, per person.
+        threshold: taken off T, in units of its noise: most of what is left of items that nobody touched is then 0.
+        noise_ridge: the ridge, in units of σ_S√k.
+        damping: γ in (0, 1], of a whole epoch: less than 1 averages the noise of several releases.
+        rows: what keeps rows at norm 1.
+    """
+
+    weight: float
+    centred: bool
+    l1: float
+    l2: float
+    threshold: float
+    noise_ridge: float
+    damping: float
+    rows: UnitRows
+
+    def __call__(self, value: Array, noisy: Array, at: Position) -> Array:
+        """The next H."""
+        k, _ = value.shape
+        square = k * (k + 1) // 2
+        S = positive_part(symmetric(noisy[:square], k) / self.weight)
+        S += self.noise_ridge * at.noise_std / self.weight * math.sqrt(k) * np.eye(k)
+        T = noisy[square:].reshape(value.shape) - (at.expected * self.l1 + self.threshold * at.noise_std)
+        if self.centred:
+            T += S @ value
+        S += at.expected * self.l2 * np.eye(k)
+        new = nonnegative_rows(S, np.ascontiguousarray(T.T), PASSES).T
+        gone = new == 0.0 if self.l1 > 0 else None
+        kept = (1 - self.damping) ** (1 / at.n_batches)  # small batches go small ways
+        new *= 1 - kept
+        new += kept * value
+        if gone is not None:
+            new[gone] = 0.0
+        return self.rows(new)
+
+
+def statistic_weight(components: int, items: int, statistic: ItemStatistic) -> float:
+    """α. For moments from how much noise on squares matters, compared with noise on products with items.
+
+    An error E in S acts on H as E·H, whose entries are √(k/items) times as large as E's (rows of H have norm 1). With
+    residuals it only acts on the *change* of H, and α is a constant that did well.
+
+    Args:
+        components: k.
+        items: the number of columns.
+        statistic: what is released.
+
+    Returns:
+        α.
+    """
+    if statistic is ItemStatistic.RESIDUALS:
+        return RESIDUAL_WEIGHT
+    return moments_weight(1.0, 1.0, components / items)
+
+
+def item_block(
+    components: int,
+    items: int,
+    update: str,
+    *,
+    seed: int,
+    contribution_norm: float | None,
+    step_size: float,
+    l1: float,
+    l2: float,
+    threshold: float = 0.0,
+    noise_ridge: float = NOISE_RIDGE,
+    damping: float = DAMPING,
+) -> tuple[Block, float]:
+    """The public description of H, and α.
+
+    Args:
+        components: k.
+        items: the number of columns.
+        update: "gradient", "statistics" or "residuals".
+        seed: public.
+        contribution_norm: C, in units of row_norm²; a value that did well for the update if missing.
+        step_size: of gradients.
+        l1: λ₁ on H.
+        l2: λ₂ on H.
+        threshold: of statistics, in units of their noise.
+        noise_ridge: of statistics.
+        damping: of statistics.
+
+    Returns:
+        The block and α.
+    """
+    statistic = UPDATES[_validate.one_of(tuple(UPDATES), update=update)]
+    weight = statistic_weight(components, items, statistic)
+    longest = 1.0 if statistic is ItemStatistic.GRADIENT else moments_bound(1.0, 1.0, weight)
+    stated = CONTRIBUTION[update] if contribution_norm is None else contribution_norm
+    bound = min(_validate.positive(contribution_norm=stated), longest)
+    start, rows = public_rows(components, items, seed), UnitRows(seed)
+    size = statistic_size(components, items, statistic)
+    if statistic is ItemStatistic.GRADIENT:
+        penalty = Penalty.of(1, l1=l1, l2=l2, low=0.0)
+        step = GradientStep(step_size, penalty, rows)
+        return Block("items", start, bound, step, size, claimed_contraction=abs(1 - step_size)), weight
+    centred = statistic is ItemStatistic.RESIDUALS
+    solve = ItemSolve(weight, centred, l1, l2, threshold, noise_ridge, damping, rows)
+    reach = 2 * bound if centred else math.sqrt(2) * bound
+    return Block("items", start, bound, solve, size, diameter=reach), weight

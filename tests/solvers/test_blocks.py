@@ -1,0 +1,359 @@
+"""Plans of block coordinate descent: the certificate by hand, what runs is what was planned, and attacks on it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tacit.accounting import Certificate, block_sweep_mu, certify, gdp_epsilon, poisson_epsilon
+from tacit.audit import audit_gdp
+from tacit.errors import BudgetExhausted, InvalidInput, MechanismMismatch, NotCovered
+from tacit.mechanism import AllIterates, BlockSweeps, ClaimedChain, Cyclic, FullBatch, Mechanism, Poisson, Schedule
+from tacit.mechanism.serialise import digest, from_json, to_json
+from tacit.problem import Penalty
+from tacit.run import Channel, Streams
+from tacit.run import channel as channel_module
+from tacit.run.blocks import Block, BlockProblem, BlockSum, GradientStep, register_problem
+from tacit.solvers.blocks import plan_blocks, run_blocks
+
+DELTA, N, AUDIT = 1e-5, 12, 4000
+
+
+@register_problem("test-two-blocks")
+class TwoBlocks(BlockProblem):
+    """f(a, b; x) = ½‖a − x‖² + ½(b − x̄)²: a vector, and a scalar."""
+
+    def __init__(self, X, blocks):
+        self.blocks, self.records, self._X = tuple(blocks), len(X), np.asarray(X, float)
+
+    def contributions(self, block, values, index):
+        a, b = values
+        X = self._X[index]
+        return a - X if block == 0 else b - X.mean(axis=1, keepdims=True)
+
+    @classmethod
+    def example(cls, rng, records):
+        X = rng.normal(size=(records, 2)) * 30
+        Y = X.copy()
+        Y[0] = -X[0]
+        values = (rng.normal(size=2), rng.normal(size=1))
+        return cls(X, pair()), cls(Y, pair()), values
+
+
+def pair(step=0.5, **change):
+    return (
+        Block("a", np.zeros(2), 1.5, GradientStep(step), claimed_contraction=0.4, **change),
+        Block("b", np.zeros(1), 0.5, GradientStep(step), claimed_contraction=0.7, **change),
+    )
+
+
+def planned(epsilon=2.0, **change):
+    settings = {"blocks": pair(), "n": N, "batch_size": 4, "epochs": 5}
+    return plan_blocks(epsilon, DELTA, **{**settings, **change})
+
+
+SCHEDULES = ["constant", "linear", "step", "optimised", lambda k, j: 1.0 + k + 2 * j]
+
+
+# -- the number ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
+def test_cyclic_batches_cost_the_exact_composition_of_all_block_releases(schedule, adjacency):
+    plan = planned(noise_schedule=schedule, adjacency=adjacency, shares={"a": 3.0, "b": 1.0})
+    assert plan.mechanism.sampling == Cyclic(3)
+    factor = 2.0 if adjacency == "replace-one" else 1.0
+    energy = np.zeros(3)
+    for step in range(15):
+        for i, block in enumerate(plan.blocks):
+            total = BlockSum(TwoBlocks(np.zeros((N, 2)), plan.blocks), i)
+            sigma = channel_module.noise_std(plan.mechanism, total, 2 * step + i)
+            energy[step % 3] += (factor * block.bound / sigma) ** 2
+    assert plan.certificate.epsilon(DELTA) == pytest.approx(gdp_epsilon(math.sqrt(energy.max()), DELTA), rel=1e-9)
+    assert 2.0 * (1 - 1e-4) <= plan.certificate.epsilon(DELTA) <= 2.0
+    np.testing.assert_allclose(plan.ratio[:, 0] ** 2 / plan.ratio[:, 1] ** 2, 3.0)
+
+
+def test_poisson_batches_are_amplified_and_only_they():
+    poisson, cyclic = planned(sampling="poisson"), planned()
+    assert poisson.mechanism.sampling == Poisson(1 / 3)
+    r = np.hypot(*poisson.ratio[0])
+    by_hand = poisson_epsilon(2 / r, 1 / 3, 15, DELTA, adjacency="replace-one")
+    assert poisson.certificate.epsilon(DELTA) == pytest.approx(by_hand, rel=1e-3)
+    assert cyclic.certificate.theorems[0].id == "gaussian-composition"
+    assert planned(sampling="full", batch_size=None).mechanism.sampling == FullBatch()
+
+
+def test_a_smaller_diameter_means_less_noise_where_every_record_is_read():
+    narrow = tuple(replace(block, diameter=math.sqrt(2) * block.bound) for block in pair())
+    sigma = {}
+    for name, blocks in (("wide", pair()), ("narrow", narrow)):
+        for batch in (None, 4):
+            plan = planned(blocks=blocks, batch_size=batch)
+            total = BlockSum(TwoBlocks(np.zeros((N, 2)), blocks), 0)
+            sigma[name, batch] = channel_module.noise_std(plan.mechanism, total, 0)
+    assert sigma["narrow", None] == pytest.approx(sigma["wide", None] / math.sqrt(2))
+    assert sigma["narrow", 4] == sigma["wide", 4]
+
+
+# -- paper 000 beside it ------------------------------------------------------------------------------------------
+
+
+def test_the_published_figure_stands_beside_ours_and_changes_nothing():
+    plan = planned()
+    bare = replace(plan.mechanism, view=AllIterates())
+    assert plan.certificate.epsilon(DELTA) == certify(bare).epsilon(DELTA)
+    assert plan.certificate.theorems == certify(bare).theorems
+    assert plan.certificate.view == "every iterate"
+    assert certify(bare).published_epsilon(DELTA) is None
+    published = plan.certificate.published_epsilon(DELTA)
+    assert 0 < published < plan.certificate.epsilon(DELTA)
+    assert f"{published:.4g}" in plan.describe(DELTA)
+    assert planned(sampling="poisson").certificate.published_epsilon(DELTA) is None
+    silent = [replace(plan.blocks[0], claimed_contraction=None), plan.blocks[1]]
+    assert planned(blocks=silent).certificate.published_epsilon(DELTA) is None
+
+
+def test_the_published_figure_is_that_of_the_same_blocks_under_the_papers_view():
+    """The two-block example of errata E6: claimed Σμ² = 2.34 where 6.63 or 34.2 is true."""
+    sweeps, L = 1000, np.array([0.1, 0.5])
+    claimed = ClaimedChain(lipschitz=Schedule(np.tile(L, sweeps)), noise_std=Schedule.constant(1.0, 2 * sweeps))
+    common = {"adjacency": "zero-out", "ratio": 1.0, "steps": sweeps, "releases": 2, "sampling": Cyclic(2)}
+    from tacit.mechanism import FrozenArray
+
+    view = BlockSweeps(coupling=FrozenArray([[0.1, 0.65], [0.65, 0.5]]), noise_std=FrozenArray([1.0, 1.0]))
+    hidden, seen = Mechanism(**common, view=view), Mechanism(**common, view=AllIterates(claimed))
+    assert certify(seen).published_epsilon(DELTA) == pytest.approx(certify(hidden).published_epsilon(DELTA), rel=1e-12)
+    assert certify(seen).published_epsilon(DELTA) < gdp_epsilon(math.sqrt(6.63), DELTA) < certify(seen).epsilon(DELTA)
+
+
+def test_a_claim_is_written_hashed_and_read_again():
+    plan = planned(noise_schedule="linear")
+    again = from_json(to_json(plan.mechanism))
+    assert again == plan.mechanism
+    assert hash(again) == hash(plan.mechanism)
+    assert digest(plan.mechanism) != digest(replace(plan.mechanism, view=AllIterates()))
+    loaded = Certificate.from_json(plan.certificate.to_json())
+    assert loaded.published_epsilon(DELTA) == plan.certificate.published_epsilon(DELTA)
+    assert to_json(AllIterates()) == {"type": "AllIterates"}  # as before claims existed: digests keep their meaning
+    with pytest.raises(InvalidInput, match="one value per release"):
+        Mechanism(adjacency="zero-out", ratio=1.0, steps=3, view=plan.mechanism.view)
+
+
+# -- the final model ------------------------------------------------------------------------------------------------
+
+
+def test_a_final_model_needs_a_coupling_and_gets_the_block_shift():
+    with pytest.raises(NotCovered, match="E6"):
+        planned(view="final_model")
+    with pytest.raises(NotCovered, match="plan_cyclic"):
+        planned(view="final_model", blocks=pair()[:1])
+    L = np.array([[0.5, 0.0], [0.3, 0.6]])
+    plan = planned(view="final_model", coupling=L)
+    factor, s = 2.0, []
+    for i, block in enumerate(plan.blocks):
+        s.append(0.5 * factor * block.bound / plan.ratio[0, i] / plan.expected)
+    np.testing.assert_allclose(plan.mechanism.view.noise_std.values, s)
+    worst = 0.0
+    for j in range(3):
+        d = np.zeros((15, 2))
+        d[j::3] = plan.ratio[j::3] * s
+        worst = max(worst, block_sweep_mu(L, d, s))
+    assert plan.certificate.epsilon(DELTA) == pytest.approx(gdp_epsilon(worst, DELTA), rel=1e-6)
+    assert plan.ratio[0, 0] > planned().ratio[0, 0]  # less noise than composition
+    assert plan.certificate.view == "the final model"
+    assert any("Lipschitz" in str(a) and "declared" in str(a) for a in plan.certificate.assumptions)
+    values = run_blocks(plan, TwoBlocks(np.ones((N, 2)), plan.blocks), Channel(plan.certificate, N))
+    assert [v.shape for v in values] == [(2,), (1,)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"noise_schedule": "linear"},
+        {"blocks": pair(step=lambda at: 0.1)},
+        {"blocks": [replace(b, update=GradientStep(0.5, constraint=np.abs)) for b in pair()]},
+        {"blocks": [replace(b, update=lambda value, noisy, at: value) for b in pair()]},
+    ],
+)
+def test_other_updates_and_schedules_have_no_final_model_guarantee(change):
+    with pytest.raises(NotCovered, match="block-shift"):
+        planned(view="final_model", coupling=np.eye(2), **change)
+
+
+# -- the run ----------------------------------------------------------------------------------------------------------
+
+
+def run(plan, X, seed=0):
+    return run_blocks(plan, TwoBlocks(X, plan.blocks), Channel(plan.certificate, len(X), streams=Streams(seed)))
+
+
+def test_without_noise_it_is_block_descent():
+    X = np.random.default_rng(0).normal(size=(N, 2)) * 0.1
+    plan = plan_blocks(None, DELTA, blocks=pair(), n=N, epochs=60, noise_multiplier=1e-12)
+    a, b = run(plan, X)
+    np.testing.assert_allclose(a, X.mean(axis=0), atol=1e-8)
+    np.testing.assert_allclose(b, X.mean(), atol=1e-8)
+    shrunk = [replace(p, update=GradientStep(0.5, Penalty.of(1, l1=10.0))) for p in pair()]
+    plan = plan_blocks(None, DELTA, blocks=shrunk, n=N, epochs=5, noise_multiplier=1e-12)
+    assert not np.concatenate(run(plan, X)).any()
+
+
+def test_an_update_sees_public_things_and_the_blocks_updated_before_it():
+    seen = []
+
+    def spy(value, noisy, at):
+        seen.append((at.epoch, at.batch, at.step, at.steps, at.expected, at.noise_std, dict(at.values)))
+        return value + 1.0
+
+    blocks = [replace(block, update=spy) for block in pair()]
+    plan = planned(blocks=blocks, epochs=2)
+    run_blocks(plan, TwoBlocks(np.zeros((N, 2)), blocks), Channel(plan.certificate, N))
+    assert [entry[:5] for entry in seen[::2]] == [(t // 3, t % 3, t, 6, 4.0) for t in range(6)]
+    assert seen[1][6]["a"].tolist() == [1.0, 1.0]  # Gauss–Seidel: b's update sees the new a
+    assert seen[0][5] == pytest.approx(2 * 1.5 / plan.ratio[0, 0])
+
+
+def test_what_does_not_belong_together_is_refused_before_a_record_is_read():
+    plan, X = planned(), np.zeros((N, 2))
+
+    class Trap(TwoBlocks):
+        def contributions(self, *a):
+            raise AssertionError("a record was read")
+
+    trap = register_problem("test-trap")(Trap)
+    wrong = [replace(pair()[0], bound=9.0), pair()[1]]
+    with pytest.raises(MechanismMismatch, match="blocks"):
+        run_blocks(plan, trap(X, wrong), Channel(plan.certificate, N))
+    with pytest.raises(MechanismMismatch, match="records"):
+        run_blocks(plan, trap(np.zeros((5, 2)), plan.blocks), Channel(plan.certificate, 5))
+    with pytest.raises(MechanismMismatch, match="another plan"):
+        run_blocks(plan, trap(X, plan.blocks), Channel(planned(1.0).certificate, N))
+    channel = Channel(plan.certificate, N)
+    run_blocks(plan, TwoBlocks(X, plan.blocks), channel)
+    with pytest.raises(MechanismMismatch, match="has taken steps"):
+        run_blocks(plan, trap(X, plan.blocks), channel)
+    with pytest.raises(BudgetExhausted):
+        channel.release(BlockSum(TwoBlocks(X, plan.blocks), 0), np.zeros((1, 3)))
+    bad = [replace(b, update=lambda value, noisy, at: np.zeros(7)) for b in pair()]
+    with pytest.raises(MechanismMismatch, match="returned shape"):
+        run_blocks(planned(blocks=bad), TwoBlocks(X, bad), Channel(planned(blocks=bad).certificate, N))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"blocks": []}, "at least one"),
+        ({"blocks": [pair()[0], pair()[0]]}, "same name"),
+        ({"batch_size": 13}, "exceeds"),
+        ({"sampling": "full"}, "full"),
+        ({"sampling": "shuffled"}, "sampling"),
+        ({"shares": {"a": 1.0}}, "every block"),
+        ({"shares": {"a": 1.0, "b": 0.0}}, "positive"),
+        ({"noise_schedule": lambda k, j: -1.0}, "positive"),
+        ({"noise_multiplier": 1.0}, "either"),
+        ({"coupling": np.eye(2)}, "final_model"),
+        ({"epochs": 0}, "epochs"),
+        ({"view": "final_model", "coupling": np.eye(3)}, "shape"),
+        ({"adjacency": "add-remove"}, "add/remove"),
+    ],
+)
+def test_bad_plans_are_refused_in_one_line(change, words):
+    with pytest.raises((InvalidInput, NotCovered), match=words) as caught:
+        planned(**change)
+    assert "\n" not in str(caught.value)
+
+
+def test_add_remove_divides_by_a_nominal_number():
+    plan = planned(adjacency="add-remove", sampling="poisson")
+    for n in (N, N + 1):
+        a, _ = run_blocks(plan, TwoBlocks(np.ones((n, 2)), plan.blocks), Channel(plan.certificate, n))
+        assert np.isfinite(a).all()
+    assert plan.expected == 4.0
+
+
+# -- audits -----------------------------------------------------------------------------------------------------------
+
+
+def audited(plan, here, there, statistic, count=AUDIT):
+    def sampler(X, seed):
+        def sample(k):
+            channel = Channel(plan.certificate, len(X), replicas=k, streams=Streams(seed))
+            return statistic(run_blocks(plan, TwoBlocks(X, plan.blocks), channel, replicas=k))
+
+        return sample
+
+    return audit_gdp(sampler(here, 11), sampler(there, 12), count)
+
+
+def sides(size=2.0):
+    X = np.zeros((4, 2))
+    Y = X.copy()
+    X[0], Y[0] = size, -size
+    return X, Y
+
+
+def both(values):
+    a, b = values
+    return a.sum(axis=1) / 1.5 + b[:, 0] / 0.5  # the best test for one step from zero, nearly
+
+
+def test_an_attack_on_both_blocks_stays_below_the_certificate_and_comes_near():
+    plan = plan_blocks(8.0, DELTA, blocks=pair(), n=4, epochs=1, shares={"a": 2.0, "b": 1.0})
+    audit = audited(plan, *sides(), both)
+    assert not audit.verdict(plan.certificate).violated
+    assert audit.mu_lower >= 0.75 * plan.certificate.mu
+
+
+def test_paying_for_one_of_two_blocks_is_caught():
+    """Errata E6 in its simplest form: the release of the second block counts, too."""
+    plan = plan_blocks(3.0, DELTA, blocks=pair(), n=4, epochs=1, shares={"a": 2.0, "b": 1.0})
+    cheap = replace(plan.mechanism, ratio=Schedule([plan.ratio[0, 1]]), releases=1, view=AllIterates())
+    assert audited(plan, *sides(), both).verdict(certify(cheap)).violated
+
+
+def test_a_matrix_of_records_after_the_noise_is_caught():
+    """Errata E11: (I + ηxᵀx)⁻¹ after the noise is no post-processing: the spread of the output tells x."""
+    here, there = np.zeros((4, 2)), np.zeros((4, 2))
+    here[0] = 30.0
+
+    def times(X):
+        shrink = np.linalg.inv(np.eye(2) + 0.5 * X.T @ X / len(X))
+        return lambda value, noisy, at: (value - 0.5 * noisy / at.expected) @ shrink
+
+    def output(X, seed, update):
+        blocks = (replace(pair()[0], update=update), pair()[1])
+        plan = plan_blocks(1.0, DELTA, blocks=blocks, n=4, epochs=1)
+
+        def sample(k):
+            channel = Channel(plan.certificate, 4, replicas=k, streams=Streams(seed))
+            return -np.abs(run_blocks(plan, TwoBlocks(X, blocks), channel, replicas=k)[0][:, 0])
+
+        return sample, plan.certificate
+
+    (a, certificate), (b, _) = output(here, 1, GradientStep(0.5)), output(there, 2, GradientStep(0.5))
+    assert not audit_gdp(a, b, AUDIT).verdict(certificate).violated
+    (a, _), (b, _) = output(here, 1, times(here)), output(there, 2, times(there))
+    assert audit_gdp(a, b, AUDIT).verdict(certificate).violated
+
+
+def test_noise_only_where_somebody_contributed_is_caught(monkeypatch):
+    """Support-revealing noise: an entry that nobody touched would stay exactly as it was."""
+    here, there = np.zeros((4, 2)), np.zeros((4, 2))
+    here[0, 0] = 0.01
+    plan = plan_blocks(1.0, DELTA, blocks=pair(), n=4, epochs=1)
+    untouched = lambda values: (values[0][:, 0] != 0).astype(float)  # noqa: E731
+    assert not audited(plan, here, there, untouched).verdict(plan.certificate).violated
+    right, total, last = Channel._noise, BlockSum.total, {}
+
+    def watched(self, *a):
+        last["sum"] = total(self, *a)
+        return last["sum"]
+
+    monkeypatch.setattr(BlockSum, "total", watched)
+    monkeypatch.setattr(Channel, "_noise", lambda self, *a: right(self, *a) * (last["sum"] != 0))
+    assert audited(plan, here, there, untouched).verdict(plan.certificate).violated
