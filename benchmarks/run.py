@@ -15,8 +15,19 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).parent
-ACCUMULATE = ("coordinate", "untuned", "timing", "throughput", "training", "nmf")
-ALL = ("accounting", "audits", "ledger", "figures", "kernels", "factorisation", "quadratic", "sketches", *ACCUMULATE)
+ACCUMULATE = ("coordinate", "untuned", "timing", "throughput", "training", "final_model", "nmf")
+ALL = (
+    "accounting",
+    "audits",
+    "ledger",
+    "figures",
+    "kernels",
+    "factorisation",
+    "quadratic",
+    "sketches",
+    "steps",
+    *ACCUMULATE,
+)
 
 
 def record(name: str, cells: list[dict[str, object]]) -> None:

@@ -19,6 +19,7 @@ MAPS = {
     "relu": RandomRelu(40, norm=2.0),
     "deskew": Deskew(*IMAGE),
     "hog": Hog(*IMAGE, cell=2),
+    "equal sizes": Deskew(*IMAGE, spread=(0.2, 0.2)),
     "root hog": Hog(*IMAGE, cell=4, root=True),
     "signed hog": Hog(*IMAGE, cell=4, block=1, signed=True, orientations=8),
     "join": Join(

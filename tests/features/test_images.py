@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tacit.errors import InvalidInput
 from tacit.features import Deskew, Hog
 from tacit.features.deskew import moments
 
@@ -33,14 +34,15 @@ def test_a_sheared_glyph_is_straightened(shear):
     upright, slanted = Deskew(*GRID).fit_transform(flat(glyph(), glyph(shear)))
     assert np.abs(upright - slanted).max() < 0.12  # interpolation blurs
     assert np.abs(glyph() - glyph(shear)).max() > 0.5
-    assert abs(moments(slanted.reshape(1, SIDE, SIDE))[2][0]) < 0.02
+    assert abs(moments(slanted.reshape(1, SIDE, SIDE)).shear[0]) < 0.02
 
 
 @pytest.mark.parametrize(("down", "right"), [(3, -2), (-2.5, 4.25)])
 def test_a_shifted_glyph_is_centred(down, right):
     still, moved = Deskew(*GRID).fit_transform(flat(glyph(0.2), glyph(0.2, down, right)))
     assert np.abs(still - moved).max() < 0.15
-    row, column, _ = moments(moved.reshape(1, SIDE, SIDE))
+    found = moments(moved.reshape(1, SIDE, SIDE))
+    row, column = found.row, found.column
     assert row[0] == pytest.approx(13.5, abs=0.02)
     assert column[0] == pytest.approx(13.5, abs=0.02)
 
@@ -56,7 +58,8 @@ def test_moments_by_hand():
     mass = image[0] / image.sum()
     row, column = (mass * r).sum(), (mass * c).sum()
     shear = (mass * (r - row) * (c - column)).sum() / (mass * (r - row) ** 2).sum()
-    np.testing.assert_allclose(np.ravel(moments(image)), [row, column, shear])
+    found = moments(image)
+    np.testing.assert_allclose(np.ravel([found.row, found.column, found.shear]), [row, column, shear])
 
 
 def test_shear_can_be_limited_or_left_out():
@@ -64,7 +67,7 @@ def test_shear_can_be_limited_or_left_out():
     kept = Deskew(*GRID, max_shear=0.0).fit_transform(slanted)
     np.testing.assert_allclose(kept, slanted, atol=1e-3)
     half = Deskew(*GRID, max_shear=0.35).fit_transform(slanted).reshape(1, SIDE, SIDE)
-    assert moments(half)[2][0] == pytest.approx(0.35, abs=0.02)
+    assert moments(half).shear[0] == pytest.approx(0.35, abs=0.02)
 
 
 @pytest.mark.parametrize("low", [0.0, -3.0, 5.0])
@@ -115,6 +118,24 @@ def test_a_quarter_turn_moves_cells_and_blocks_as_well():
     upright, turned = hog.fit_transform(flat(image, np.rot90(image))).reshape(2, 3, 3, 2, 2, 4)
     moved = np.rot90(np.rot90(upright, axes=(0, 1)), axes=(2, 3))
     np.testing.assert_allclose(turned, np.roll(moved, -1, axis=4), atol=1e-9)
+
+
+@pytest.mark.parametrize("size", [0.8, 1.0, 1.25])
+def test_sizes_are_normalised(size):
+    """A Gaussian blob of any size ends with the wanted spread of rows; columns go half of the way."""
+    side, wanted = 28, (0.15, 0.12)
+    r = np.arange(side) - 13.5
+    down, across = 3.4 * size, 2.8 * size
+    blob = np.exp(-(r[:, None] ** 2) / (2 * down**2) - r**2 / (2 * across**2)).reshape(1, -1)
+    found = moments(Deskew((side, side), (0, 1), spread=wanted).fit_transform(blob).reshape(1, side, side))
+    assert np.sqrt(found.rows[0]) == pytest.approx(0.15 * side, rel=0.02)
+    assert np.sqrt(found.columns[0]) == pytest.approx(np.sqrt(0.12 * side * across), rel=0.03)
+
+
+@pytest.mark.parametrize("bad", [0.2, (0.2,), (0.0, 0.2), (0.2, 2.0), ("a", 0.2)])
+def test_a_bad_spread_is_refused(bad):
+    with pytest.raises(InvalidInput, match="spread"):
+        Deskew((4, 4), (0, 1), spread=bad).fit(np.zeros((1, 16)))
 
 
 def test_roots_of_histograms_are_shares():

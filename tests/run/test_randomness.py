@@ -70,12 +70,13 @@ def test_a_forked_child_gets_fresh_noise():
     assert np.array_equal(draw(s), parent)
 
 
-def raw_noise(channel: Channel, index: int, shape: tuple[int, int]) -> np.ndarray:
-    """The standard normal numbers that hide a sum of zero at this release, after other sums of zero."""
+def raw_noise(channel: Channel, sigmas: list[float], shape: tuple[int, int]) -> np.ndarray:
+    """The standard normal numbers that hide a sum of zero at the last of these releases, after other sums of zero."""
     name = b""
-    for _ in range(index + 1):
-        name = hashlib.sha256(name + np.zeros(shape).tobytes()).digest()
-    return channel._streams.at("noise", index, name).standard_normal(shape)
+    for sigma in sigmas:
+        scale = repr((sigma, shape, "<f8")).encode()
+        name = hashlib.sha256(name + scale + np.zeros(shape).tobytes()).digest()
+    return channel._streams.at("noise", len(sigmas) - 1, name).standard_normal(shape)
 
 
 # -- the noise of a channel ---------------------------------------------------------------------------------
@@ -108,7 +109,7 @@ def test_correlated_noise_is_the_rows_of_C_inverse_Z():
     channel = Channel(certify(m), 2)
     zero = VectorSum(np.zeros((2, 4)), 1.0)
     got = np.stack([channel.release(zero, np.zeros((1, 4)))[0] for _ in range(6)])
-    Z = np.stack([4.0 * raw_noise(channel, t, (1, 4))[0] for t in range(6)])
+    Z = np.stack([4.0 * raw_noise(channel, [4.0] * (t + 1), (1, 4))[0] for t in range(6)])
     np.testing.assert_allclose(got, np.linalg.solve(_dense(bands), Z), rtol=1e-12)
 
 
@@ -125,8 +126,9 @@ def test_a_schedule_of_ratios_gives_a_schedule_of_noise():
     m = Mechanism(adjacency="zero-out", ratio=Schedule([0.5, 2.0]), steps=2)
     channel = Channel(certify(m), 1)
     zero = VectorSum(np.zeros((1, 2)), 1.0)
-    for t, sigma in enumerate((2.0, 0.5)):
-        np.testing.assert_allclose(channel.release(zero, np.zeros((1, 2))), sigma * raw_noise(channel, t, (1, 2)))
+    for sigmas in ([2.0], [2.0, 0.5]):
+        noisy = channel.release(zero, np.zeros((1, 2)))
+        np.testing.assert_allclose(noisy, sigmas[-1] * raw_noise(channel, sigmas, (1, 2)))
 
 
 def test_two_channels_share_neither_noise_nor_batches():

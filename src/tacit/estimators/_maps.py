@@ -7,7 +7,8 @@ map is seen on three made-up records.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from tacit import features, preprocessing
 from tacit.errors import InvalidInput
 from tacit.estimators.plain import from_plain, to_plain
 
-__all__ = ["agrees", "map_from_plain", "map_to_plain", "sample_of_maps", "sample_of_rows"]
+__all__ = ["agrees", "leaves", "map_from_plain", "map_to_plain", "sample_of_maps", "sample_of_rows", "width_of"]
 
 SINGLE: dict[str, Any] = {
     cls.__name__: cls
@@ -116,6 +117,39 @@ def map_from_plain(data: Any) -> Any:
         weights = {name: from_plain(weight) for name, weight in data["weights"].items()} if "weights" in data else None
         return COMPOSITE[kind][3](parts, weights)
     raise InvalidInput("it names a feature map that this version does not know")
+
+
+def leaves(maps: Any) -> Iterator[Any]:
+    """The single maps of a map of maps.
+
+    Args:
+        maps: from ``map_from_plain``.
+
+    Yields:
+        Each of them.
+    """
+    kind = type(maps).__name__
+    if kind in COMPOSITE:
+        for _, part in getattr(maps, COMPOSITE[kind][1]):
+            yield from leaves(part)
+    elif kind in SINGLE:
+        yield maps
+
+
+def width_of(part: Any, columns: int) -> int:
+    """About how many columns a single map makes, or draws, from its parameters; nothing is made.
+
+    Args:
+        part: a single map.
+        columns: of the records; taken for the map's own.
+
+    Returns:
+        The width.
+    """
+    if isinstance(part, sk.PolynomialFeatures):
+        degree = part.degree if isinstance(part.degree, int) else max(part.degree)
+        return math.comb(columns + int(degree), min(int(degree), columns)) if degree <= 64 else 2**62
+    return max(int(getattr(part, "n_features", 1) or 1), columns * int(getattr(part, "n_gates", 1) or 1))
 
 
 def _word(name: Any) -> str:

@@ -301,13 +301,12 @@ class OutputModel(BaseEstimator):  # type: ignore[misc]
     def _plan(self, n: int, loss: OutputLoss, norm: float, noise_multiplier: float | None = None) -> CyclicPlan:
         """The plan of a fit; or, from its noise, the plan of one that was made before."""
         budget = self._check_parameters(n)
-        batch = min(max(n // BATCHES, SMALLEST), n) if self.batch_size is None else self.batch_size
         smoothness = loss.curvature * norm**2
         return plan_cyclic(
             budget.epsilon if noise_multiplier is None else None,
             budget.delta,
             n=n,
-            batch_size=batch,
+            batch_size=self._batch(n),
             epochs=self.epochs,
             bound=loss.slope * norm,
             smoothness=smoothness,
@@ -318,6 +317,9 @@ class OutputModel(BaseEstimator):  # type: ignore[misc]
             partition=self.partition,
             noise_multiplier=noise_multiplier,
         )
+
+    def _batch(self, n: int) -> int:
+        return min(max(n // BATCHES, SMALLEST), n) if self.batch_size is None else self.batch_size
 
     def _first_step(self, smoothness: float) -> float | None:
         """η, or None for the longest that does not expand."""

@@ -15,12 +15,14 @@ from sklearn.base import is_classifier
 
 from tacit import _validate
 from tacit.errors import InvalidInput
-from tacit.estimators._maps import agrees, sample_of_maps, sample_of_rows
+from tacit.estimators._maps import agrees, leaves, sample_of_maps, sample_of_rows, width_of
 from tacit.estimators._outputs import OutputModel
 from tacit.mechanism import Mechanism, Selection
 
 __all__ = ["REBUILT", "describe", "rebuild"]
 
+LONGEST_RUN = 10**6
+"""Steps of a selected model's plan, which the search's certificate does not tell."""
 REBUILT = ("features_", "gates_", "plan_")
 """Fitted attributes that a file does not hold."""
 
@@ -55,10 +57,12 @@ def rebuild(model: OutputModel, public: Any) -> None:
     Raises:
         InvalidInput: if something is not what it was at the fit.
     """
+    n = _validate.positive_int(n=public["plan"]["n"])
+    _check_sizes(model, n)
     _check_features(model, public["features"])
     K = _outputs(model)
     plan = model._plan(
-        _validate.positive_int(n=public["plan"]["n"]),
+        n,
         model._loss_of(K),
         model.feature_norm_,
         _validate.positive(noise_multiplier=public["plan"]["noise_multiplier"]),
@@ -71,6 +75,22 @@ def rebuild(model: OutputModel, public: Any) -> None:
     if hasattr(model, "n_gates"):
         _check_gates(model, public["gates"])
     model._certified(model.certificate_, plan)
+
+
+def _check_sizes(model: OutputModel, n: int) -> None:
+    """A small file must not ask for much work: what it describes is measured by what it holds."""
+    coef = getattr(model, "coef_", None)
+    if not isinstance(coef, np.ndarray) or coef.ndim not in (2, 3):
+        raise InvalidInput("coef_ must be a table of numbers")
+    room = max(2**16, 64 * coef.size)
+    widest = max([model.n_features_in_, *(width_of(part, model.n_features_in_) for part in leaves(model.features))])
+    if widest > room:
+        raise InvalidInput(f"its features are {widest} wide, far more than its {coef.size} weights can be for")
+    (part, *_) = model.certificate_.plan.parts
+    most = part.steps if isinstance(part, Mechanism) else LONGEST_RUN
+    batch, epochs = _validate.positive_int(batch_size=model._batch(n)), _validate.positive_int(epochs=model.epochs)
+    if max(1, round(n / batch)) * epochs > most:
+        raise InvalidInput(f"its plan has more steps than the {most} that were certified")
 
 
 def _check_features(model: OutputModel, stored: Any) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.utils.validation import validate_data
 
 from tacit.errors import InvalidInput
@@ -61,13 +62,27 @@ def checked(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) ->
     """
     try:
         with np.errstate(all="ignore"):
-            return validate_data(estimator, X, y, dtype=[np.float64, np.float32], order=None, **options)
+            found = validate_data(estimator, X, y, dtype=[np.float64, np.float32], order=None, **options)
+        fault = ""
     except (ValueError, TypeError, OverflowError) as error:
         fault = _fault(str(error))
+    if not fault:
+        _check_sparse(found[0] if isinstance(found, tuple) else found)
+        return found
     # Outside of the handler: the first message must not follow as the context of ours.
     if "argument must be" in fault:
         raise TypeError(fault)
     raise InvalidInput(fault)
+
+
+def _check_sparse(table: Any) -> None:
+    """Compiled code trusts indices: those of a sparse table must lie inside of it."""
+    if not sparse.issparse(table) or not hasattr(table, "check_format"):
+        return
+    try:
+        table.check_format(full_check=True)
+    except ValueError:
+        raise InvalidInput("X is a broken sparse matrix: its indices point outside of it; build it again") from None
 
 
 def _fault(message: str) -> str:

@@ -234,8 +234,7 @@ class _Gated:
 
     def _sum(self, rows: FeatureRows, target: Rows, loss: OutputLoss, norm: float) -> ClippedSum:
         gates = self._open_gates(rows.width)
-        if not isinstance(rows, TableRows):
-            rows = kept(rows, norm * float(np.sqrt(len(gates) / 2)))  # short enough for any gates
+        rows = kept(rows, norm * float(np.sqrt(len(gates) / 2)))  # short enough for any gates
         return GatedOutputs(rows, target, loss, row_norm=norm, gates=gates)
 
     def _shaped(self, theta: Array, K: int) -> None:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 from sklearn.base import is_classifier
 
+from tacit import _validate
 from tacit._files import write_whole
 from tacit.accounting import Certificate
 from tacit.errors import InvalidInput, TacitError
@@ -26,6 +27,7 @@ from tacit.estimators.generalized import DPGeneralizedLinear
 from tacit.estimators.networks import DPConvexReLUClassifier, DPConvexReLURegressor, DPSoftmaxRegression
 from tacit.estimators.plain import from_plain, to_plain
 from tacit.estimators.regression import DPElasticNet, DPHuberRegressor, DPLasso, DPLinearRegression, DPRidge
+from tacit.mechanism import Adjacency, Selection
 
 __all__ = ["load_model", "load_model_and_extra", "save_model"]
 
@@ -149,6 +151,7 @@ def load_model_and_extra(path: str | os.PathLike[str]) -> tuple[Model, Any]:
         _check_fitted(model)
         if isinstance(model, OutputModel):
             rebuild(model, document["public"])
+        extra = document["extra"]
     except TacitError as error:
         raise InvalidInput(f"{path} is not a model that can be used: {error}") from None
     except UnicodeDecodeError:
@@ -159,10 +162,10 @@ def load_model_and_extra(path: str | os.PathLike[str]) -> tuple[Model, Any]:
         raise InvalidInput(f"{path} is not a model that can be used: its features do not fit into memory") from None
     except json.JSONDecodeError:
         raise InvalidInput(f"{path} is not a model: it is not JSON") from None
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         why = " ".join(str(error).split())[:200]
         raise InvalidInput(f"{path} is not a model that can be used: {type(error).__name__}: {why}") from None
-    return model, document["extra"]
+    return model, extra
 
 
 # -- reading ----------------------------------------------------------------------------------------------
@@ -215,6 +218,7 @@ def _check_fitted(model: Any) -> None:
         raise InvalidInput("n_features_in_ must be a positive integer")
     if is_classifier(model):
         _check_classes(getattr(model, "classes_", None))
+    _check_promise(model)
     if isinstance(model, LinearModel):
         _check_linear(model, p)
     names = getattr(model, "feature_names_in_", None)
@@ -225,6 +229,17 @@ def _check_fitted(model: Any) -> None:
         isinstance(note, str) for note in (*notes, getattr(model, "solver_", ""))
     ):
         raise InvalidInput("solver_ and notes_ must hold words")
+
+
+def _check_promise(model: Any) -> None:
+    """Parameters must not say less than the certificate (those of a selected model are one candidate's)."""
+    certificate = model.certificate_
+    if any(isinstance(part, Selection) for part in certificate.plan):
+        return
+    delta, epsilon = _validate.delta(model.delta), _validate.positive(epsilon=model.epsilon)
+    stated = Adjacency.parse(model.adjacency)
+    if certificate.epsilon(delta) > epsilon * (1 + 1e-6) or certificate.adjacency is not stated:
+        raise InvalidInput("its parameters promise more than its certificate: epsilon, delta or adjacency was changed")
 
 
 def _check_linear(model: Any, p: int) -> None:

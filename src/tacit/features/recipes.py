@@ -12,6 +12,9 @@ from tacit.features.hog import Hog
 
 __all__ = ["image_features"]
 
+SPREAD = (0.22, 0.18)
+"""Of handwriting: fills most of the image."""
+
 
 def image_features(
     image_shape: Any,
@@ -32,7 +35,7 @@ def image_features(
     Args:
         image_shape: (height, width), multiples of 4.
         pixel_range: (low, high), public.
-        deskew: whether to straighten slanted images first, as in handwriting.
+        deskew: whether to straighten slanted images first and make them equally large, as for handwriting.
         n_features: random features, even.
         gamma: γ of the kernel.
         seed: of the random features, public.
@@ -45,6 +48,6 @@ def image_features(
     >>> [name for name, _ in maps.steps], feature_norm(maps.fit([[0.0] * 784]))
     (['deskew', 'hog', 'randomfourier'], 1.0)
     """
-    straight = [Deskew(image_shape, pixel_range)] if deskew else []
+    straight = [Deskew(image_shape, pixel_range, spread=SPREAD)] if deskew else []
     edges = Hog(image_shape, pixel_range, signed=True, orientations=8, root=True)
     return make_pipeline(*straight, edges, RandomFourier(n_features, gamma=gamma, seed=seed))

@@ -157,9 +157,11 @@ class Channel:
             raise BudgetExhausted(f"all {m.steps} certified steps are taken: certify a longer plan to go on")
         self._check(total, state)
         index = self._step * m.releases + self._release
-        clean = total.total(state, self._batch)
-        history = self._named(clean)
-        noise = self._noise(noise_std(m, total, index), index, clean, history)
+        sigma = noise_std(m, total, index)
+        with np.errstate(all="ignore"):  # somebody's "raise" would tell about a record
+            clean = total.total(state, self._batch)
+        history = self._named(clean, sigma)
+        noise = self._noise(sigma, index, clean, history)
         step, release = divmod(index + 1, m.releases)
         batch = self._batch if step == self._step else (self._batches.mask(step) if step < m.steps else None)
         # All at once, and before anything is handed out: an interrupt leaves a release either made or not.
@@ -254,9 +256,16 @@ class Channel:
         self._rows.step = index  # a row that was begun and not released is made again
         return np.asarray(sigma * self._correlated.next(self._rows, rng).reshape(clean.shape))
 
-    def _named(self, clean: Array) -> bytes:
-        """A digest of all sums up to and including this one: as secret as they are."""
+    def _named(self, clean: Array, sigma: float = 1.0) -> bytes:
+        """A digest of all sums up to and including this one, and of their noise's scale: as secret as they are.
+
+        Without the scale, one sum released with two different ones would be hidden by multiples of the same numbers.
+
+        Returns:
+            32 bytes.
+        """
         sums = hashlib.sha256(self._history)  # three times as fast as others where processors know it
+        sums.update(repr((float(sigma), clean.shape, clean.dtype.str)).encode())
         sums.update(np.ascontiguousarray(clean).data)
         return sums.digest()
 

@@ -32,6 +32,7 @@ from tacit.mechanism import (
     Schedule,
     View,
 )
+from tacit.problem import Penalty
 from tacit.run import Channel
 from tacit.run.blocks import Block, BlockProblem, BlockSum, GradientStep, Position, Values, joined, separated
 from tacit.run.channel import noise_std
@@ -257,9 +258,10 @@ def _coupling(coupling: ArrayLike | None, blocks: tuple[Block, ...], variances: 
     if L.shape != (len(blocks), len(blocks)):
         raise InvalidInput(f"coupling must have shape {(len(blocks), len(blocks))}, got {L.shape}")
     plain = all(
-        isinstance(block.update, GradientStep)
+        type(block.update) is GradientStep  # a subclass might remember
         and not callable(block.update.step_size)
         and block.update.constraint is None
+        and (block.update.penalty is None or type(block.update.penalty) is Penalty)
         and block.release_size == block.start.size
         for block in blocks
     )

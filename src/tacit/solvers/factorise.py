@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit.errors import InvalidInput
 from tacit.kernels.nonnegative import nonnegative_rows
 from tacit.problem import Penalty, moments_bound, moments_weight
 from tacit.run.blocks import Block, GradientStep, Position
@@ -33,6 +34,8 @@ CONTRIBUTION = {"gradient": 0.03, "statistics": 0.2, "residuals": 0.02}
 """C if nothing is said, in units of row_norm²: short enough that most people are clipped, and so weigh the same."""
 RESIDUAL_WEIGHT = 0.3
 """α of residuals."""
+SHORTEST = 1e-12
+"""The smallest C: its square must be an ordinary number."""
 NOISE_RIDGE, DAMPING = 1.0, 0.3
 """How far statistics are trusted: the ridge in units of their noise, and the share of the way that a step goes."""
 
@@ -168,12 +171,17 @@ def item_block(
 
     Returns:
         The block and α.
+
+    Raises:
+        InvalidInput: if contribution_norm is tiny.
     """
     statistic = UPDATES[_validate.one_of(tuple(UPDATES), update=update)]
     weight = statistic_weight(components, items, statistic)
     longest = 1.0 if statistic is ItemStatistic.GRADIENT else moments_bound(1.0, 1.0, weight)
     stated = CONTRIBUTION[update] if contribution_norm is None else contribution_norm
     bound = min(_validate.positive(contribution_norm=stated), longest)
+    if bound < SHORTEST:
+        raise InvalidInput(f"contribution_norm must be at least {SHORTEST:g}, got {stated!r}: squares would underflow")
     start, rows = public_rows(components, items, seed), UnitRows(seed)
     size = statistic_size(components, items, statistic)
     if statistic is ItemStatistic.GRADIENT:

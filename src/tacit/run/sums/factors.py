@@ -149,6 +149,8 @@ class ItemFactors(BlockProblem):
         k, d = block.shape
         if d != rows.items or block.release_size != statistic_size(k, d, statistic):
             raise InvalidInput(f"the block must hold one column for each of {rows.items} items, and announce its sums")
+        if not 1e-60 <= block.bound <= 1e60:
+            raise InvalidInput(f"the bound {block.bound:g} is out of range: its square must be an ordinary number")
         if rows.observed_only and statistic is ItemStatistic.MOMENTS:
             raise InvalidInput("moments need every entry of a row: use residuals or gradients for unknown entries")
         self.blocks, self.records, self._rows, self._statistic = (block,), rows.people, rows, statistic

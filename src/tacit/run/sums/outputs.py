@@ -42,7 +42,7 @@ class FeatureRows(Protocol):
 
 
 class TableRows:
-    """Features that are there.
+    """Features that are there, in somebody else's hands: what is taken is copied before anything is checked.
 
     Args:
         X: (records, width), float32 or float64; not copied.
@@ -55,9 +55,7 @@ class TableRows:
         return len(self._X)
 
     def take(self, index: NDArray[np.intp]) -> Rows:
-        """These rows; a view if they follow each other, as in batches by order."""
-        if len(index) and index[-1] - index[0] + 1 == len(index):
-            return self._X[index[0] : index[-1] + 1]
+        """A copy of these rows."""
         return self._X[index]
 
 
@@ -124,6 +122,12 @@ class ShortRows(TableRows):
         X.flags.writeable = False
         super().__init__(X)
         self.within = R
+
+    def take(self, index: NDArray[np.intp]) -> Rows:
+        """These rows; a view if they follow each other, as in batches by order."""
+        if len(index) and (np.diff(index) == 1).all():
+            return self._X[index[0] : index[-1] + 1]
+        return self._X[index]
 
 
 class _Outputs(ClippedSum):
