@@ -16,18 +16,8 @@ import sys
 
 HERE = pathlib.Path(__file__).parent
 ACCUMULATE = ("coordinate", "untuned", "timing", "throughput", "training", "final_model", "nmf")
-ALL = (
-    "accounting",
-    "audits",
-    "ledger",
-    "figures",
-    "kernels",
-    "factorisation",
-    "quadratic",
-    "sketches",
-    "steps",
-    *ACCUMULATE,
-)
+ONCE = ("accounting", "audits", "ledger", "figures", "kernels", "factorisation", "quadratic", "sketches", "steps")
+ALL = (*ONCE, *ACCUMULATE)
 
 
 def record(name: str, cells: list[dict[str, object]]) -> None:
