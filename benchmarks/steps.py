@@ -20,7 +20,7 @@ from tacit.run import Channel, Streams
 from tacit.run.sums import GatedOutputs, LinearOutputs, ShortRows, TableRows
 from tacit.solvers.hidden import plan_cyclic, run_plan
 
-K, ROUNDS = 10, 5
+K, ROUNDS, EPOCHS = 10, 5, 5
 CASES = {  # name: (records, width, batch, gates)
     "softmax, 2000 features": (20_000, 2000, 500, 0),
     "softmax, 784 pixels": (20_000, 784, 500, 0),
@@ -45,7 +45,7 @@ def case(name: str) -> dict[str, object]:
         s = GatedOutputs(TableRows(X), y, loss, row_norm=1.0, gates=rng.normal(size=(P, width)))
     else:
         s = LinearOutputs(ShortRows(TableRows(X), 1.0), y, loss, row_norm=1.0)
-    plan = plan_cyclic(2.0, 1e-5, n=n, batch_size=b, epochs=1, bound=s.bound, smoothness=s.smoothness)
+    plan = plan_cyclic(2.0, 1e-5, n=n, batch_size=b, epochs=EPOCHS if P == 0 else 1, bound=s.bound, smoothness=s.smoothness)
     W = rng.standard_normal((width, K * max(P, 1)), dtype=np.float32)
     G = rng.standard_normal((b, K * max(P, 1)), dtype=np.float32)
     whole, products, noise = [], [], []
@@ -55,7 +55,7 @@ def case(name: str) -> dict[str, object]:
         def run(certificate=certificate) -> None:
             run_plan(plan, s, Channel(certificate, n, streams=Streams()), np.zeros(s.size))
 
-        whole.append(seconds(run, 1) / plan.n_batches)
+        whole.append(seconds(run, 1) / len(plan.step_sizes))
         batches = [X[i : i + b] for i in range(0, n, b)]
         products.append(seconds(lambda batches=batches: [(B @ W, G.T @ B) for B in batches], 1) / len(batches))
         draw = Streams().at("noise")

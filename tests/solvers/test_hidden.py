@@ -98,8 +98,8 @@ def test_the_run_is_the_recursion_that_was_certified():
     theta = run_plan(plan, s, Channel(plan.certificate, 60, streams=Streams(3)), np.zeros(s.size))
     channel = Channel(plan.certificate, 60, streams=Streams(3))
     by_hand = np.zeros((1, s.size))
-    for eta in plan.step_sizes:
-        by_hand = by_hand - eta * (channel.release(s, by_hand) / 12 + 0.05 * by_hand)
+    for eta in plan.step_sizes:  # in the same order of operations: noise is named by the last bit of the sums
+        by_hand = by_hand * (1 - eta * 0.05) - (eta / 12) * channel.release(s, by_hand)
     np.testing.assert_allclose(theta, by_hand[0], rtol=1e-12, atol=1e-12)
 
 

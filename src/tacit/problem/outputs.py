@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.errors import InvalidInput
+from tacit.kernels.softmax import softmax_gradient
 
 __all__ = ["OUTPUT_LOSSES", "OneVsRest", "OutputLoss", "Softmax", "SquaredOutputs"]
 
@@ -99,14 +100,7 @@ class Softmax(OutputLoss):
 
     def gradient(self, Z: Rows, target: Rows) -> Rows:
         """(p − e_y)·min(1, a/(1 − p_y))."""
-        P = _softmax(Z)
-        at = np.arange(len(P)), target
-        P[at] = 0
-        away = P.sum(axis=1)  # 1 − p_y, without cancellation
-        P[at] = -away
-        if self.clip < 1:
-            P *= np.where(away > self.clip, self.clip / np.maximum(away, 1e-30), 1.0)[:, None].astype(P.dtype)
-        return P
+        return softmax_gradient(Z, target, self.clip)
 
     def value(self, Z: Rows, target: Rows) -> Rows:
         """f_a."""

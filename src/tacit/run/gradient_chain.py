@@ -187,7 +187,8 @@ class GradientChain:
         """One noisy gradient step."""
         eta = self.step_size[k]
         size = batch_sizes(self.records, self.n_batches)[k % self.n_batches]
-        new = theta - eta * (noisy / size + self.l2 * theta)
+        new = theta * (1 - eta * self.l2)
+        new -= (eta / size) * noisy
         if self.penalty is not None:
             new = self.penalty.prox(new, eta)
         return new if self.prox is None else self.prox(new)
