@@ -45,7 +45,8 @@ def case(name: str) -> dict[str, object]:
         s = GatedOutputs(TableRows(X), y, loss, row_norm=1.0, gates=rng.normal(size=(P, width)))
     else:
         s = LinearOutputs(ShortRows(TableRows(X), 1.0), y, loss, row_norm=1.0)
-    plan = plan_cyclic(2.0, 1e-5, n=n, batch_size=b, epochs=EPOCHS if P == 0 else 1, bound=s.bound, smoothness=s.smoothness)
+    sizes = {"n": n, "batch_size": b, "epochs": 1 if P else EPOCHS}
+    plan = plan_cyclic(2.0, 1e-5, **sizes, bound=s.bound, smoothness=s.smoothness)
     W = rng.standard_normal((width, K * max(P, 1)), dtype=np.float32)
     G = rng.standard_normal((b, K * max(P, 1)), dtype=np.float32)
     whole, products, noise = [], [], []

@@ -167,7 +167,7 @@ def test_the_noise_is_what_the_certificate_says(adjacency, squared):
 
 @pytest.mark.parametrize(("adjacency", "squared"), [("replace-one", 4), ("zero-out", 2), ("add-remove", 2)])
 def test_the_noise_of_histograms_is_what_the_certificate_says(adjacency, squared):
-    X, edges = np.random.default_rng(0).normal(size=(50, 2)), [np.linspace(-2, 2, 1001)] * 2
+    X, edges = np.random.default_rng(0).normal(size=(50, 2)), [np.linspace(-2, 2, 4001)] * 2
     total = HistogramSum(X, edges)
     exact = np.concatenate([np.histogram(np.clip(x, -2, 2), edges[0])[0] for x in X.T])
     noisy, stated = buy("x", epsilon=1.0, delta=1e-5, adjacency=adjacency, random_state=1).release(total)

@@ -90,7 +90,9 @@ def _check_sizes(model: OutputModel, n: int) -> None:
     most = part.steps if isinstance(part, Mechanism) else LONGEST_RUN
     batch, epochs = _validate.positive_int(batch_size=model._batch(n)), _validate.positive_int(epochs=model.epochs)
     if max(1, round(n / batch)) * epochs > most:
-        raise InvalidInput(f"its plan has more steps than the {most} that were certified")
+        raise InvalidInput(
+            f"its plan has more steps than the {most} that were certified: epochs or batch_size was changed after fit"
+        )
 
 
 def _check_features(model: OutputModel, stored: Any) -> None:
