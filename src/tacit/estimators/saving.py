@@ -27,7 +27,7 @@ from tacit.estimators.generalized import DPGeneralizedLinear
 from tacit.estimators.networks import DPConvexReLUClassifier, DPConvexReLURegressor, DPSoftmaxRegression
 from tacit.estimators.plain import from_plain, to_plain
 from tacit.estimators.regression import DPElasticNet, DPHuberRegressor, DPLasso, DPLinearRegression, DPRidge
-from tacit.mechanism import Adjacency, Selection
+from tacit.mechanism import Adjacency
 
 __all__ = ["load_model", "load_model_and_extra", "save_model"]
 
@@ -232,10 +232,8 @@ def _check_fitted(model: Any) -> None:
 
 
 def _check_promise(model: Any) -> None:
-    """Parameters must not say less than the certificate (those of a selected model are one candidate's)."""
+    """Parameters must not say less than the certificate (a search gives its winner its own)."""
     certificate = model.certificate_
-    if any(isinstance(part, Selection) for part in certificate.plan):
-        return
     delta, epsilon = _validate.delta(model.delta), _validate.positive(epsilon=model.epsilon)
     stated = Adjacency.parse(model.adjacency)
     if certificate.epsilon(delta) > epsilon * (1 + 1e-6) or certificate.adjacency is not stated:
