@@ -28,8 +28,8 @@ def image_features(
     """Grey images to random Fourier features of their edges: a good start for private image classification.
 
     Square roots of histograms of eight signed edge directions (``Hog``), then a Gaussian kernel (``RandomFourier``).
-    The constants were found on validation pictures of MNIST and Fashion-MNIST, outside of any budget: for those two data
-    sets they are not free, for others they are public.
+    The constants were found on validation pictures of MNIST and Fashion-MNIST, outside of any budget: for those two
+    data sets they are not free, for others they are public.
 
     Formal guarantee: every row has norm at most 1, and depends on its own record and on public constants only.
 
