@@ -25,6 +25,7 @@ ORDER = (
     "preprocessing",
     "features",
     "estimators",
+    "federated",
     "tables",
     "torch",
     "audit",

@@ -40,6 +40,7 @@ NAMES = (
     "factorisation",
     "factorise",
     "features",
+    "federated",
     "final_model",
     "linear_models",
     "multiconvex",

@@ -7,6 +7,8 @@ from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from tacit.estimators import (
+    DPBlockMLPClassifier,
+    DPBlockMLPRegressor,
     DPConvexReLUClassifier,
     DPConvexReLURegressor,
     DPElasticNet,
@@ -28,6 +30,8 @@ ESTIMATORS = [
     DPSoftmaxRegression(**NORMED),
     DPConvexReLUClassifier(4, **NORMED),
     DPConvexReLURegressor(4, **{**NORMED, "clip": 2.0}, target_bounds=(-5, 5)),
+    DPBlockMLPClassifier((8,), **{**MUCH, "feature_bounds": (-6, 6)}, batch_size=10, sampling="cyclic"),
+    DPBlockMLPRegressor((8,), **{**MUCH, "feature_bounds": (-6, 6)}, target_bounds=(-5, 5), sampling="cyclic"),
     DPLasso(0.01, **REGRESSION),
     DPElasticNet(0.01, **REGRESSION),
     DPRidge(**REGRESSION),

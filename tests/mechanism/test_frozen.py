@@ -144,3 +144,11 @@ def test_more_steps_than_memory_are_refused_only_when_laid_out():
     assert endless.sum_of_squares() == pytest.approx(0.25e11)
     with pytest.raises(InvalidInput, match="memory"):
         endless.to_array()
+
+
+def test_a_few_bytes_cannot_ask_for_gigabytes():
+    """A forged file: two runs that stand for 10⁹ steps."""
+    short = Schedule([0.1, 0.2], [500_000_000, 500_000_000])
+    assert len(short) == 10**9
+    with pytest.raises(InvalidInput, match="cannot be laid out"):
+        short.to_array()

@@ -1,5 +1,6 @@
 """Estimators with scikit-learn's interface, each with a certificate."""
 
+from tacit.estimators.block_networks import DPBlockMLPClassifier, DPBlockMLPRegressor
 from tacit.estimators.classification import DPLinearSVC, DPLogisticRegression
 from tacit.estimators.factorise import DPNMF
 from tacit.estimators.generalized import DPGeneralizedLinear
@@ -10,6 +11,8 @@ from tacit.estimators.selection import DPSelection
 
 __all__ = [
     "DPNMF",
+    "DPBlockMLPClassifier",
+    "DPBlockMLPRegressor",
     "DPConvexReLUClassifier",
     "DPConvexReLURegressor",
     "DPElasticNet",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -14,16 +13,15 @@ from sklearn.utils.validation import check_is_fitted
 
 from tacit import _validate
 from tacit.accounting import Certificate
-from tacit.errors import InvalidInput, NotCovered
-from tacit.estimators._fit import budget_of
-from tacit.estimators._progress import bar
+from tacit.errors import InvalidInput
+from tacit.estimators._blocks import block_budget, public_seed, run_certified
 from tacit.estimators._schema import checked
 from tacit.ledger import Ledger
-from tacit.mechanism import Adjacency, Mechanism, Schedule
-from tacit.run import SEEDED, Channel, Streams
+from tacit.mechanism import Mechanism, Schedule
+from tacit.run import Channel, Streams
 from tacit.run.sums.factors import FactorRows, ItemFactors, ItemStatistic, PersonFactors
 from tacit.solvers.base import Budget
-from tacit.solvers.blocks import BlockPlan, plan_blocks, run_blocks
+from tacit.solvers.blocks import BlockPlan, plan_blocks
 from tacit.solvers.factorise import HALF_LIFE, THRESHOLD, UPDATES, item_block
 from tacit.solvers.schedules import NoiseSchedule, Optimised
 
@@ -32,7 +30,6 @@ __all__ = ["DPNMF"]
 Array = NDArray[np.float64]
 RELEASES = ("items", "both")
 MISSING = ("zero", "unobserved")
-_SCHEMA = ("n_features_in_", "feature_names_in_")
 
 
 def _joint(unit: str) -> str:
@@ -182,21 +179,15 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  
         """
         X = self._checked(X, reset=True)
         plan, weight = self._planned(*X.shape)
-        streams, certificate = Streams(self.random_state), plan.certificate
-        for mark in (self._mark(), *((SEEDED,) if streams.seeded else ())):
-            certificate = certificate.marked(mark)
-        if self.budget is not None:
-            self.budget.reserve(certificate, type(self).__name__)
-        for name in [key for key in vars(self) if key.endswith("_") and key not in _SCHEMA]:
-            delattr(self, name)  # an interrupted fit must leave neither the old model nor a new name for it
         rows = FactorRows(X, self.row_norm, observed_only=self.missing == "unobserved")
-        problem = ItemFactors(rows, plan.blocks[0], UPDATES[self.update], weight=weight, ridge=self.person_l2)
-        with bar(type(self).__name__, self.progress) as tick:
-            (H,) = run_blocks(plan, problem, Channel(certificate, rows.people, streams=streams), tick)
+
+        def problem() -> ItemFactors:
+            return ItemFactors(rows, plan.blocks[0], UPDATES[self.update], weight=weight, ridge=self.person_l2)
+
+        (H,), certified, streams = run_certified(self, plan, (self._mark(),), problem)
         if self.release == "both":
-            self.person_factors_ = self._noisy_factors(rows, H, certificate, streams)
-        self.components_, self.certificate_ = H.copy(), certificate
-        self.plan_ = replace(plan, certificate=certificate)
+            self.person_factors_ = self._noisy_factors(rows, H, certified.certificate, streams)
+        self.components_, self.certificate_, self.plan_ = H.copy(), certified.certificate, certified
         return self
 
     def _noisy_factors(self, rows: FactorRows, H: Array, certificate: Certificate, streams: Streams) -> Array:
@@ -218,15 +209,15 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  
         """
         return self._planned(people, items)[0].certificate.marked(self._mark())
 
-    def _planned(self, n: int, items: int) -> tuple[BlockPlan, float]:
-        """Every public choice; no record is read."""
+    def _planned(self, n: int, items: int, noise_multiplier: float | None = None) -> tuple[BlockPlan, float]:
+        """Every public choice; no record is read. The noise is calibrated unless it is known (a saved model)."""
         budget, k = self._check_parameters(n), _validate.positive_int(n_components=self.n_components)
         threshold = (THRESHOLD if items > n else 0.0) if self.noise_threshold is None else self.noise_threshold
         block, weight = item_block(
             k,
             items,
             self.update,
-            seed=int(_seed("init_seed", self.init_seed)),
+            seed=public_seed("init_seed", self.init_seed),
             contribution_norm=self.contribution_norm,
             step_size=_validate.positive(step_size=self.step_size),
             l1=_validate.nonnegative(l1=self.l1),
@@ -234,8 +225,9 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  
             threshold=_validate.nonnegative(noise_threshold=threshold),
         )
         plan = plan_blocks(
-            budget.epsilon,
+            budget.epsilon if noise_multiplier is None else None,
             budget.delta,
+            noise_multiplier=noise_multiplier,
             blocks=[block],
             n=n,
             batch_size=self.batch_size,
@@ -269,19 +261,8 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  
         return persons
 
     def _check_parameters(self, n: int) -> Budget:
-        budget = budget_of(self.epsilon, self.delta, self.adjacency, self.view, n)
-        if budget.adjacency is Adjacency.ADD_REMOVE:
-            raise NotCovered(
-                "adjacency: under add-remove the number of rows is secret, but the plan is made for it; use "
-                "replace-one or zero-out",
-                axis="adjacency",
-            )
-        if budget.view == "final_model":
-            raise NotCovered(
-                "view: a person's factors change with H, so that no Lipschitz constant of a step is known, and no "
-                "theorem about the last iterate applies; use view='all_iterates'",
-                axis="view",
-            )
+        why_not = "a person's factors change with H, so that no Lipschitz constant of a step is known"
+        budget = block_budget(self, n, why_not)
         if self.row_norm is None:
             raise InvalidInput(
                 "row_norm is missing: state a public bound on the norm of a row (longer ones are scaled down)"
@@ -294,12 +275,6 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  
         if self.missing == "unobserved" and UPDATES[self.update] is ItemStatistic.MOMENTS:
             raise InvalidInput("update='statistics' needs every entry of a row: use 'residuals' for unobserved ones")
         _validate.nonnegative(person_l2=self.person_l2)
-        if self.budget is not None and not isinstance(self.budget, Ledger):
-            raise InvalidInput(f"budget must be a tacit.Ledger or None, got {type(self.budget).__name__}")
-        if self.progress is not None and not isinstance(self.progress, bool | np.bool_):
-            raise InvalidInput(f"progress must be True, False or None (on a terminal only), got {self.progress!r}")
-        if self.random_state is not None:
-            _seed("random_state", self.random_state)
         return budget
 
     def _mark(self) -> str:
@@ -389,10 +364,3 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  
         tags.input_tags.allow_nan = self.missing == "unobserved"
         tags.non_deterministic = self.random_state is None
         return tags
-
-
-def _seed(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
-        private = "" if name == "init_seed" else "None, for private noise, or "
-        raise InvalidInput(f"{name} must be {private}a non-negative integer, got {value!r}")
-    return int(value)

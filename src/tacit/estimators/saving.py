@@ -21,8 +21,18 @@ from tacit.errors import InvalidInput, TacitError
 from tacit.estimators._linear import LinearModel
 from tacit.estimators._maps import map_from_plain, map_to_plain
 from tacit.estimators._outputs import OutputModel
-from tacit.estimators._rebuilt import REBUILT, describe, rebuild
+from tacit.estimators._rebuilt import (
+    REBUILT,
+    check_length,
+    describe,
+    describe_factors,
+    rebuild,
+    rebuild_factors,
+    schedule_from_plain,
+    schedule_to_plain,
+)
 from tacit.estimators.classification import DPLinearSVC, DPLogisticRegression
+from tacit.estimators.factorise import DPNMF
 from tacit.estimators.generalized import DPGeneralizedLinear
 from tacit.estimators.networks import DPConvexReLUClassifier, DPConvexReLURegressor, DPSoftmaxRegression
 from tacit.estimators.plain import from_plain, to_plain
@@ -32,7 +42,7 @@ from tacit.mechanism import Adjacency
 __all__ = ["load_model", "load_model_and_extra", "save_model"]
 
 FORMAT = 1
-Model = LinearModel | OutputModel
+Model = LinearModel | OutputModel | DPNMF
 CLASSES: dict[str, type[Model]] = {
     cls.__name__: cls
     for cls in (
@@ -45,6 +55,7 @@ CLASSES: dict[str, type[Model]] = {
         DPLinearRegression,
         DPLinearSVC,
         DPLogisticRegression,
+        DPNMF,
         DPRidge,
         DPSoftmaxRegression,
     )
@@ -53,6 +64,9 @@ CLASSES: dict[str, type[Model]] = {
 NOT_KEPT = ("budget", "random_state")
 """Parameters that stay at home: a ledger belongs to the data, and a seed would let a reader subtract the noise."""
 _FITTED = re.compile(r"[a-z][a-z0-9_]*_")
+_WRITERS = {"features": map_to_plain, "noise_schedule": schedule_to_plain}
+_READERS = {"features": map_from_plain, "noise_schedule": schedule_from_plain}
+"""Of parameters that are more than numbers and words."""
 
 
 def save_model(model: Model, path: str | os.PathLike[str], *, extra: Any = None) -> None:
@@ -60,7 +74,7 @@ def save_model(model: Model, path: str | os.PathLike[str], *, extra: Any = None)
 
     The file holds what the model may show: parameters, coefficients, notes and the certificate. A ledger and a seed are
     left out. Public feature maps are stored by their parameters, and large arrays as bytes in base64
-    (``tacit.estimators.plain``).
+    (``tacit.estimators.plain``). People's factors are in it if they were released, and only then.
 
     Args:
         model: a fitted estimator of tacit's.
@@ -69,7 +83,7 @@ def save_model(model: Model, path: str | os.PathLike[str], *, extra: Any = None)
 
     Raises:
         InvalidInput: if the model is not fitted, not ours, holds something that JSON cannot hold (a function in its
-            features), or has other parameters than at its fit.
+            features or for its noise schedule), or has other parameters than at its fit.
 
     >>> import tempfile, pathlib, numpy as np
     >>> from tacit import DPRidge, load_model
@@ -92,7 +106,7 @@ def save_model(model: Model, path: str | os.PathLike[str], *, extra: Any = None)
         "format": FORMAT,
         "class": kind,
         "parameters": {
-            name: map_to_plain(value) if name == "features" else to_plain(value, name)
+            name: _WRITERS[name](value) if name in _WRITERS else to_plain(value, name)
             for name, value in sorted(model.get_params(deep=False).items())
             if name not in NOT_KEPT
         },
@@ -107,6 +121,9 @@ def save_model(model: Model, path: str | os.PathLike[str], *, extra: Any = None)
     if isinstance(model, OutputModel):
         document["public"] = describe(model)
         rebuild(copy.copy(model), document["public"])
+    elif isinstance(model, DPNMF):
+        document["public"] = describe_factors(model)
+        rebuild_factors(copy.copy(model), document["public"])
     try:
         document["digest"] = _digest(document)
         text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
@@ -147,10 +164,14 @@ def load_model_and_extra(path: str | os.PathLike[str]) -> tuple[Model, Any]:
         _check_whole(document)
         model = _built(document["class"], document["parameters"])
         _restore(model, document["fitted"])
+        if isinstance(model, DPNMF):
+            check_length(document["certificate"])
         model.certificate_ = Certificate.from_json(json.dumps(document["certificate"]))
         _check_fitted(model)
         if isinstance(model, OutputModel):
             rebuild(model, document["public"])
+        elif isinstance(model, DPNMF):
+            rebuild_factors(model, document["public"])
         extra = document["extra"]
     except TacitError as error:
         raise InvalidInput(f"{path} is not a model that can be used: {error}") from None
@@ -195,7 +216,7 @@ def _built(kind: Any, parameters: Any) -> Model:
         raise InvalidInput("this version does not know its class")
     cls = CLASSES[kind]
     values = {
-        name: map_from_plain(value) if name == "features" else from_plain(value) for name, value in parameters.items()
+        name: _READERS[name](value) if name in _READERS else from_plain(value) for name, value in parameters.items()
     }
     strange = sorted(values.keys() - (set(cls._get_param_names()) - set(NOT_KEPT)))
     if strange:

@@ -32,7 +32,7 @@ def _run_lengths(name: str, counts: object) -> NDArray[np.int64]:
     return lengths.astype(np.int64)
 
 
-MAX_STEPS = 10**9
+MAX_STEPS = 50_000_000
 """More steps than this are refused where each of them must be looked at."""
 
 

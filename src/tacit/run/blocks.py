@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
 from tacit.errors import InvalidInput, MechanismMismatch
@@ -33,6 +33,7 @@ __all__ = [
     "BlockSum",
     "GradientStep",
     "Position",
+    "Together",
     "Update",
     "Values",
     "joined",
@@ -121,7 +122,7 @@ class Block:
         diameter: the largest distance between two possible contributions, where it is smaller than 2C; used where every
             step reads every record.
         claimed_contraction: L_F that paper 000 would claim for the block, for ``published_epsilon``; no theorem of ours
-            reads it. None for "it would claim nothing".
+            reads it. A number, one for each step, or None for "it would claim nothing".
     """
 
     name: str
@@ -130,7 +131,7 @@ class Block:
     update: Update
     size: int | None = None
     diameter: float | None = None
-    claimed_contraction: float | None = None
+    claimed_contraction: float | ArrayLike | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.name, str) and self.name):
@@ -152,7 +153,7 @@ class Block:
                 f"diameter {self.reach:g} of block {self.name!r} must lie between its bound and twice that"
             )
         if self.claimed_contraction is not None:
-            _validate.nonnegative(claimed_contraction=self.claimed_contraction)
+            _validate.nonnegative_array("claimed_contraction", self.claimed_contraction)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -229,6 +230,10 @@ class BlockProblem(ABC):
         G = np.ascontiguousarray(self.contributions(block, values, index), np.float64)[None]
         return np.asarray(clipped_total(G, np.ones((1, len(index)), bool), self.blocks[block].bound)[0])
 
+    def totals(self, values: Values, index: NDArray[np.intp]) -> tuple[Array, ...]:
+        """``total`` of every block at the same values; override it where one pass over the records gives them all."""
+        return tuple(self.total(i, values, index) for i in range(len(self.blocks)))
+
 
 PROBLEMS: dict[str, type[BlockProblem]] = {}
 """Every registered problem, by name."""
@@ -301,6 +306,25 @@ def _confined(value: Array) -> Array:
     return value
 
 
+class Together:
+    """The sums of all blocks at one state and batch, made once: a function of both, whenever it is asked for.
+
+    Args:
+        problem: whose sums they are.
+    """
+
+    def __init__(self, problem: BlockProblem) -> None:
+        self._problem = problem
+        self._known: tuple[Array, NDArray[np.intp], tuple[Array, ...]] | None = None
+
+    def totals(self, values: Values, index: NDArray[np.intp]) -> tuple[Array, ...]:
+        """Those of the problem."""
+        state = joined(values)
+        if self._known is None or not (np.array_equal(self._known[0], state) and np.array_equal(self._known[1], index)):
+            self._known = state, index.copy(), self._problem.totals(values, index)
+        return self._known[2]
+
+
 @register("block")
 class BlockSum(ClippedSum):
     """The sum of a problem's contributions to one of its blocks; the state is all blocks as one vector.
@@ -308,9 +332,10 @@ class BlockSum(ClippedSum):
     Args:
         problem: registered.
         block: which of its blocks.
+        together: where the sums of all blocks at one state are kept, for sweeps that need them together.
     """
 
-    def __init__(self, problem: BlockProblem, block: int) -> None:
+    def __init__(self, problem: BlockProblem, block: int, together: Together | None = None) -> None:
         if PROBLEMS.get(getattr(type(problem), "name", "")) is not type(problem):
             raise MechanismMismatch(
                 f"{type(problem).__name__} is not a registered problem: decorate it with @register_problem(name)"
@@ -318,7 +343,7 @@ class BlockSum(ClippedSum):
         self._problem, self._index = problem, _validate.index(len(problem.blocks), block=block)
         self._block = problem.blocks[self._index]
         self.records, self.bound = problem.records, self._block.bound
-        self.size = self._block.release_size
+        self.size, self._together = self._block.release_size, together
 
     @property
     def diameter(self) -> float:
@@ -344,7 +369,10 @@ class BlockSum(ClippedSum):
         if not len(index):
             return np.zeros(self.size)
         with np.errstate(all="ignore"):  # a warning would tell about a record
-            return np.asarray(self._problem.total(self._index, tuple(map(_confined, values)), index), np.float64)
+            at = tuple(map(_confined, values))
+            if self._together is not None:
+                return np.asarray(self._together.totals(at, index)[self._index], np.float64)
+            return np.asarray(self._problem.total(self._index, at, index), np.float64)
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> tuple[BlockSum, BlockSum, Array]:

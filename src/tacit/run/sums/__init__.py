@@ -7,6 +7,7 @@ from tacit.run.sums.gradient import LinearGradient
 from tacit.run.sums.gram import GramSum
 from tacit.run.sums.histogram import HistogramSum
 from tacit.run.sums.moments import MomentSum
+from tacit.run.sums.network import BlockNetwork, LayerStatistic
 from tacit.run.sums.outputs import (
     FeatureRows,
     GatedOutputs,
@@ -20,6 +21,7 @@ from tacit.run.sums.squares import SquareSum
 from tacit.run.sums.values import BoundedValues
 
 __all__ = [
+    "BlockNetwork",
     "BoundedValues",
     "CoordinateState",
     "CoordinateSweep",
@@ -31,6 +33,7 @@ __all__ = [
     "HistogramSum",
     "ItemFactors",
     "ItemStatistic",
+    "LayerStatistic",
     "LinearGradient",
     "LinearOutputs",
     "MomentSum",

@@ -1,0 +1,257 @@
+"""How bytes travel between a node and the server. Anything with ``send``, ``receive`` and ``close`` is a link.
+
+The links here authenticate with a shared key and do not encrypt: what they carry is covered by certificates (or was
+public before), but whoever can change it on the way can spoil the model. Across networks use a tunnel, or a link of
+your own over TLS.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import socket
+import struct
+import time
+from collections.abc import Iterator
+from multiprocessing import AuthenticationError
+from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from typing import Protocol
+
+from tacit import _validate
+from tacit.errors import InvalidInput
+from tacit.federated.wire import LARGEST, FederationError
+
+__all__ = ["NODE_PATIENCE", "ConnectionLink", "Link", "LinkLost", "connect", "link_pair", "listen", "waiting_time"]
+
+SHORTEST_KEY = 16
+HANDSHAKE = 10.0
+"""Seconds for a newcomer to prove who it is: others wait meanwhile."""
+NODE_PATIENCE = 3600.0
+"""Seconds that a node's message may take to leave: the server reads it after those of slower nodes."""
+LONGEST_WAIT = 1e6
+"""Seconds that systems still understand."""
+
+
+class LinkLost(FederationError, ConnectionError):
+    """The other side closed the link, or was silent for too long."""
+
+
+class Link(Protocol):
+    """One end of a connection between a node and the server: whole messages, in order."""
+
+    def send(self, message: bytes) -> None:
+        """Hand over a message; ``LinkLost`` if nobody is there."""
+
+    def receive(self, timeout: float | None = None) -> bytes:
+        """The next message; ``LinkLost`` if there is none within ``timeout`` seconds, or will be none."""
+
+    def close(self) -> None:
+        """Tell the other side that no message will follow."""
+
+
+class ConnectionLink:
+    """A link over a connection of ``multiprocessing``; bytes only, nothing is ever unpickled.
+
+    Args:
+        connection: connected, and not used otherwise.
+        send_timeout: seconds that a message may take to leave; nodes have more patience.
+    """
+
+    def __init__(self, connection: Connection, *, send_timeout: float = 60.0) -> None:
+        self._connection = connection
+        _limit(connection, "SO_SNDTIMEO", _validate.positive(send_timeout=send_timeout))
+
+    def send(self, message: bytes) -> None:
+        """Hand over a message.
+
+        Args:
+            message: whole.
+
+        Raises:
+            LinkLost: if the other side is gone, or takes nothing.
+        """
+        try:
+            self._connection.send_bytes(message)
+        except BlockingIOError:
+            self.close()  # half a message is out
+            raise LinkLost("the other side takes no messages") from None
+        except (OSError, ValueError):
+            raise LinkLost("the link is closed") from None
+
+    def receive(self, timeout: float | None = None) -> bytes:
+        """The next message.
+
+        Args:
+            timeout: seconds, None for ever.
+
+        Returns:
+            Its bytes.
+
+        Raises:
+            LinkLost: if there is none in time, or it is longer than any message.
+        """
+        try:
+            if not self._connection.poll(timeout):
+                raise LinkLost(f"no message for {timeout:g} seconds")
+            _limit(self._connection, "SO_RCVTIMEO", timeout)  # also for the rest of a message that has begun
+            return self._connection.recv_bytes(LARGEST)
+        except BlockingIOError:
+            self.close()
+            raise LinkLost(f"a message was begun and not finished within {timeout:g} seconds") from None
+        except LinkLost:
+            raise
+        except (EOFError, OSError, ValueError):
+            raise LinkLost("the other side closed the link") from None
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+def _limit(connection: Connection, option: str, seconds: float | None) -> None:
+    """No read or write of this socket blocks for longer; pipes of other systems have no such limit."""
+    if os.name != "posix":
+        return
+    whole = 0 if seconds is None else int(seconds)
+    micro = 0 if seconds is None else max(1, int((seconds - whole) * 1e6))  # (0, 0) would mean no limit
+    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as handle:
+        handle.setsockopt(socket.SOL_SOCKET, getattr(socket, option), struct.pack("@ll", whole, micro))
+
+
+class _QueueLink:
+    """One end of a pair inside of one process."""
+
+    def __init__(self, inbox: queue.Queue[bytes | None], outbox: queue.Queue[bytes | None]) -> None:
+        self._inbox, self._outbox, self._closed = inbox, outbox, False
+
+    def send(self, message: bytes) -> None:
+        if self._closed:
+            raise LinkLost("the link is closed")
+        self._outbox.put(bytes(message))
+
+    def receive(self, timeout: float | None = None) -> bytes:
+        try:
+            message = None if self._closed else self._inbox.get(timeout=timeout)
+        except queue.Empty:
+            raise LinkLost(f"no message for {timeout:g} seconds") from None
+        if message is None:
+            self._closed = True
+            raise LinkLost("the other side closed the link")
+        return message
+
+    def close(self) -> None:
+        self._closed = True
+        self._outbox.put(None)
+
+
+def link_pair() -> tuple[Link, Link]:
+    """Two ends inside of one process, for threads and trials."""
+    there: queue.Queue[bytes | None] = queue.Queue()
+    back: queue.Queue[bytes | None] = queue.Queue()
+    return _QueueLink(back, there), _QueueLink(there, back)
+
+
+@contextlib.contextmanager
+def listen(
+    address: tuple[str, int], *, authkey: bytes, nodes: int, timeout: float = 300.0
+) -> Iterator[list[ConnectionLink]]:
+    """Links to nodes that call ``connect``, in the order in which they came; closed at the end.
+
+    Strangers without the key are turned away, and do not stop those who have it.
+
+    Args:
+        address: (host, port) to listen at.
+        authkey: shared with the nodes, 16 bytes or more, e.g. ``secrets.token_bytes(32)``.
+        nodes: how many to wait for.
+        timeout: seconds to wait for all of them.
+
+    Yields:
+        The links.
+
+    Raises:
+        LinkLost: if not all nodes came in time.
+    """
+    key, wanted = _key(authkey), _validate.positive_int(nodes=nodes)
+    end = time.monotonic() + _validate.positive(timeout=timeout)
+    links: list[ConnectionLink] = []
+    try:
+        with socket.create_server(address) as server:
+            while len(links) < wanted:
+                link = _accepted(server, key, end)
+                if link is not None:
+                    links.append(link)
+                elif time.monotonic() >= end:
+                    raise LinkLost(f"{len(links)} of {wanted} nodes came within {timeout:g} seconds: start the others")
+        yield links
+    finally:
+        for link in links:
+            link.close()
+
+
+def _accepted(server: socket.socket, key: bytes, end: float) -> ConnectionLink | None:
+    """The next one who has the key; None if nobody came, or a stranger did."""
+    server.settimeout(max(end - time.monotonic(), 1e-3))
+    try:
+        came, _ = server.accept()
+    except TimeoutError:
+        return None
+    return _introduced(came, key, server_side=True)
+
+
+def _introduced(connected: socket.socket, key: bytes, *, server_side: bool) -> ConnectionLink | None:
+    """A link if both sides have the key."""
+    connected.setblocking(True)
+    connection = Connection(connected.detach())
+    for option in ("SO_RCVTIMEO", "SO_SNDTIMEO"):
+        _limit(connection, option, HANDSHAKE)
+    steps = (deliver_challenge, answer_challenge) if server_side else (answer_challenge, deliver_challenge)
+    try:
+        for step in steps:
+            step(connection, key)
+    except (AuthenticationError, AssertionError, EOFError, OSError, ValueError):
+        connection.close()
+        return None
+    return ConnectionLink(connection) if server_side else ConnectionLink(connection, send_timeout=NODE_PATIENCE)
+
+
+def connect(address: tuple[str, int], *, authkey: bytes, timeout: float = 60.0) -> ConnectionLink:
+    """A node's link to a server that ``listen``s; it may start a little later.
+
+    Args:
+        address: (host, port) of the server.
+        authkey: the key that the server has.
+        timeout: seconds to try.
+
+    Returns:
+        The link.
+
+    Raises:
+        LinkLost: if there is no server, or it has another key.
+    """
+    key, end = _key(authkey), time.monotonic() + _validate.positive(timeout=timeout)
+    while True:
+        try:
+            connected = socket.create_connection(address, timeout=max(end - time.monotonic(), 1e-3))
+        except OSError:
+            if time.monotonic() + 0.1 >= end:
+                raise LinkLost(f"no server at {address[0]}:{address[1]} within {timeout:g} seconds") from None
+            time.sleep(0.1)
+            continue
+        link = _introduced(connected, key, server_side=False)
+        if link is None:
+            raise LinkLost(f"the server at {address[0]}:{address[1]} has another key, or turned this node away")
+        return link
+
+
+def _key(value: object) -> bytes:
+    if not isinstance(value, bytes) or len(value) < SHORTEST_KEY:
+        raise InvalidInput(f"authkey must be {SHORTEST_KEY} bytes or more, e.g. secrets.token_bytes(32)")
+    return value
+
+
+def waiting_time(timeout: float | None) -> float | None:
+    """A timeout as links take it: a positive number, or None for ever."""
+    if timeout is None:
+        return None
+    return min(_validate.positive(timeout=timeout), LONGEST_WAIT)

@@ -1,0 +1,279 @@
+"""Layers of a network as linear maps of one weight matrix: dense, and convolution by columns of patches.
+
+A layer maps a state x (one row per record) to pre-activations W·design(x), where the design of a dense layer is
+(x, c) and that of a convolution holds one row (patch, c) per position: c is a public constant that stands for a bias.
+Average pooling in front of a layer is linear, too, and so belongs to it. States are flat: (records, channels·h·w).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit import _validate
+from tacit.errors import InvalidInput
+
+__all__ = ["BIAS", "Convolution", "ConvolutionMap", "Dense", "DenseMap", "LayerMap", "Shape", "layer_map"]
+
+Rows = NDArray[Any]  # float32 or float64
+Shape = tuple[int, ...]
+"""Of a state: (features,), or (channels, height, width)."""
+BIAS = 0.3
+"""c, in units of the norm of the state that it stands beside."""
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A fully connected layer.
+
+    Attributes:
+        width: outputs.
+        pool: side of the squares that a picture is averaged over first.
+    """
+
+    width: int
+    pool: int = 1
+
+    def __post_init__(self) -> None:
+        _validate.positive_int(width=self.width)
+        _validate.positive_int(pool=self.pool)
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """A convolution with square kernels.
+
+    Attributes:
+        channels: outputs per position.
+        kernel: side of a patch.
+        stride: between patches.
+        padding: zeros around the picture.
+        pool: side of the squares that the picture is averaged over first.
+    """
+
+    channels: int
+    kernel: int = 5
+    stride: int = 1
+    padding: int = 0
+    pool: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("channels", "kernel", "stride", "pool"):
+            _validate.positive_int(**{name: getattr(self, name)})
+        if isinstance(self.padding, bool) or not isinstance(self.padding, int) or self.padding < 0:
+            raise InvalidInput(f"padding must be a non-negative integer, got {self.padding!r}")
+
+
+@dataclass(frozen=True)
+class LayerMap:
+    """A layer between states of known shapes.
+
+    Attributes:
+        source: shape of the state that it reads.
+        pool: of the average pooling in front.
+    """
+
+    source: Shape
+    pool: int
+
+    @property
+    def pooled(self) -> Shape:
+        """The shape after pooling."""
+        if self.pool == 1:
+            return self.source
+        c, h, w = self.source
+        return c, h // self.pool, w // self.pool
+
+    @property
+    def target(self) -> Shape:
+        """Shape of the pre-activations."""
+        raise NotImplementedError
+
+    @property
+    def weights(self) -> tuple[int, int]:
+        """Shape of W: (outputs, inputs and the constant)."""
+        raise NotImplementedError
+
+    @property
+    def patches(self) -> int:
+        """Rows of a record's design."""
+        return 1
+
+    @property
+    def uses(self) -> float:
+        """How many patches an entry of the state is in."""
+        return 1.0
+
+    def design(self, x: Rows, constant: float) -> Rows:
+        """(records, patches, inputs + 1)."""
+        raise NotImplementedError
+
+    def spread(self, columns: Rows) -> Rows:
+        """The adjoint of ``design`` without its constant: (records, patches, inputs) → states."""
+        raise NotImplementedError
+
+    def forward(self, W: Rows, design: Rows) -> Rows:
+        """Pre-activations, flat, channel by channel."""
+        m, patches, width = design.shape
+        out = (design.reshape(m * patches, width) @ W.T).reshape(m, patches, len(W))
+        return np.ascontiguousarray(out.transpose(0, 2, 1)).reshape(m, -1)
+
+    def by_patch(self, flat: Rows) -> Rows:
+        """Flat pre-activations as (records, patches, outputs)."""
+        m, outputs = len(flat), self.weights[0]
+        return np.ascontiguousarray(flat.reshape(m, outputs, -1).transpose(0, 2, 1))
+
+    def backward(self, W: Rows, residual: Rows) -> Rows:
+        """The adjoint of x ↦ W·design(x): flat residuals → states."""
+        r = self.by_patch(residual)
+        m, patches, outputs = r.shape
+        columns = r.reshape(m * patches, outputs) @ np.ascontiguousarray(W[:, :-1])
+        return self.spread(columns.reshape(m, patches, -1))
+
+    def _pooled(self, x: Rows) -> Rows:
+        if self.pool == 1:
+            return x.reshape(len(x), *self.source)
+        c, h, w = self.pooled
+        k = self.pool
+        whole = x.reshape(len(x), *self.source)[:, :, : h * k, : w * k]
+        return np.asarray(whole.reshape(len(x), c, h, k, w, k).mean(axis=(3, 5)))
+
+    def _unpooled(self, x: Rows) -> Rows:
+        """The adjoint of ``_pooled``, flat."""
+        if self.pool == 1:
+            return x.reshape(len(x), -1)
+        k, (_, h, w) = self.pool, self.pooled
+        out = np.zeros((len(x), *self.source), x.dtype)
+        out[:, :, : h * k, : w * k] = np.repeat(np.repeat(x / (k * k), k, axis=2), k, axis=3)
+        return out.reshape(len(x), -1)
+
+
+@dataclass(frozen=True)
+class DenseMap(LayerMap):
+    """W·(x, c).
+
+    Attributes:
+        width: outputs.
+    """
+
+    width: int
+
+    @property
+    def target(self) -> Shape:
+        """(width,)."""
+        return (self.width,)
+
+    @property
+    def weights(self) -> tuple[int, int]:
+        """(width, inputs + 1)."""
+        return self.width, int(np.prod(self.pooled)) + 1
+
+    def design(self, x: Rows, constant: float) -> Rows:
+        """(x, c)."""
+        out = np.empty((len(x), 1, self.weights[1]), x.dtype)
+        out[:, 0, :-1] = self._pooled(x).reshape(len(x), -1)
+        out[:, 0, -1] = constant
+        return out
+
+    def spread(self, columns: Rows) -> Rows:
+        """Back to states."""
+        return self._unpooled(columns.reshape(len(columns), *self.pooled))
+
+
+@dataclass(frozen=True)
+class ConvolutionMap(LayerMap):
+    """W times patches of the (pooled, padded) picture.
+
+    Attributes:
+        channels: outputs per position.
+        kernel: k.
+        stride: between patches.
+        padding: zeros around.
+    """
+
+    channels: int
+    kernel: int
+    stride: int
+    padding: int
+
+    @property
+    def _side(self) -> tuple[int, int]:
+        _, h, w = self.pooled
+        return tuple((side + 2 * self.padding - self.kernel) // self.stride + 1 for side in (h, w))  # type: ignore
+
+    @property
+    def target(self) -> Shape:
+        """(channels, h, w)."""
+        return (self.channels, *self._side)
+
+    @property
+    def weights(self) -> tuple[int, int]:
+        """(channels, k²·inputs + 1)."""
+        return self.channels, self.pooled[0] * self.kernel**2 + 1
+
+    @property
+    def patches(self) -> int:
+        """Positions."""
+        h, w = self._side
+        return h * w
+
+    @property
+    def uses(self) -> float:
+        """k²/stride²."""
+        return self.kernel**2 / self.stride**2
+
+    def design(self, x: Rows, constant: float) -> Rows:
+        """One row (patch, c) per position (im2col)."""
+        p = self.padding
+        picture = np.pad(self._pooled(x), ((0, 0), (0, 0), (p, p), (p, p)))
+        view = np.lib.stride_tricks.sliding_window_view(picture, (self.kernel, self.kernel), axis=(2, 3))
+        view = view[:, :, :: self.stride, :: self.stride].transpose(0, 2, 3, 1, 4, 5)
+        out = np.empty((len(x), self.patches, self.weights[1]), x.dtype)
+        out[:, :, :-1] = view.reshape(len(x), self.patches, -1)
+        out[:, :, -1] = constant
+        return out
+
+    def spread(self, columns: Rows) -> Rows:
+        """Every patch added to where it came from (col2im)."""
+        (c, h, w), k, p, s = self.pooled, self.kernel, self.padding, self.stride
+        rows, cols = self._side
+        parts = columns.reshape(len(columns), rows, cols, c, k, k)
+        out = np.zeros((len(columns), c, h + 2 * p, w + 2 * p), columns.dtype)
+        for i in range(k):
+            for j in range(k):
+                where = np.s_[:, :, i : i + s * rows : s, j : j + s * cols : s]
+                out[where] += parts[:, :, :, :, i, j].transpose(0, 3, 1, 2)
+        return self._unpooled(out[:, :, p : p + h, p : p + w])
+
+
+def layer_map(layer: Dense | Convolution | int, source: Shape) -> LayerMap:
+    """A layer on states of this shape.
+
+    Args:
+        layer: a width, or a layer.
+        source: (features,) or (channels, height, width).
+
+    Returns:
+        The map.
+
+    Raises:
+        InvalidInput: if the layer does not fit the shape.
+    """
+    if isinstance(layer, Convolution):
+        if len(source) != 3:
+            raise InvalidInput(
+                f"a Convolution needs a picture (channels, height, width), not {source}: give input_shape, and put "
+                "convolutions before dense layers"
+            )
+        found = ConvolutionMap(source, layer.pool, layer.channels, layer.kernel, layer.stride, layer.padding)
+        if min(found.target) < 1:
+            raise InvalidInput(f"{layer} does not fit into a picture of shape {source}: a smaller kernel or pool does")
+        return found
+    if not isinstance(layer, Dense):
+        layer = Dense(_validate.positive_int(hidden_layer_sizes=layer))
+    if layer.pool > 1 and (len(source) != 3 or min(source[1:]) < layer.pool):
+        raise InvalidInput(f"{layer} cannot pool a state of shape {source}: leave pool out")
+    return DenseMap(source, layer.pool, layer.width)

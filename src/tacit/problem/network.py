@@ -1,0 +1,358 @@
+"""Feed-forward networks as multi-convex problems: weights, and hidden variables of each record (paper 000, eq. 4).
+
+    F = R(u_D, y) + γ/2·Σ_t ‖x_{t+1} − σ(u_t)‖² + γ/2·Σ_t ‖u_t − Σ_s W_{s→t} x_s‖²,     u_D = Σ_s W_{s→D} x_s
+
+σ is ReLU; the sums over s hold the layer below and shortcuts (eq. 20). F is convex in each W, in each x and in each u.
+The x and u of a record follow from the weights and that record: a forward pass, then one sweep from the output down,
+each x by its normal equations (eq. 11), each u in closed form (eq. 10); every x is kept within ρ (eq. 12). x₀ is the
+input and stays (errata E12). Nothing of them outlives the sum that needs them (errata E6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+
+from tacit import _validate
+from tacit.errors import InvalidInput
+from tacit.kernels.rows import row_squares
+from tacit.problem.layers import BIAS, Convolution, Dense, LayerMap, Shape, layer_map
+
+__all__ = ["LOSSES", "Architecture", "Connection", "Hidden", "architecture", "relu_step"]
+
+Rows = NDArray[Any]  # float32 or float64
+LOSSES = ("cross_entropy", "squared")
+NEWTON = 2
+"""Majorised Newton steps for the last x under cross-entropy: a fixed number, so that no record decides."""
+CONJUGATE = 8
+"""Conjugate-gradient steps for an x below a convolution: fixed for the same reason."""
+THRESHOLD = float(np.sqrt(2) - 1)
+SHRINK = 1 - 2.0**-16
+"""Long states are made this much shorter than ρ, so that rounding to float32 cannot make them longer."""
+
+
+@dataclass(frozen=True)
+class Connection:
+    """A weight matrix from a state to a pre-activation.
+
+    Attributes:
+        source: s of x_s; 0 is the input.
+        target: t of u_t; D is the output.
+        map: what it does to the state.
+        name: of its block.
+    """
+
+    source: int
+    target: int
+    map: LayerMap
+    name: str
+
+
+@dataclass(frozen=True)
+class Hidden:
+    """What single records make of the weights, one row per record.
+
+    Attributes:
+        designs: (records, patches, inputs + 1) of each connection, at the hidden x.
+        residuals: what each u leaves of its target, flat: u_t − ΣWx, and −∂R/∂u_D for the output.
+    """
+
+    designs: tuple[Rows, ...]
+    residuals: tuple[Rows, ...]
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A network without its weights: public.
+
+    Attributes:
+        connections: in the order of their blocks.
+        shapes: of the states x₀ … x_D.
+        norms: ρ of each state.
+        loss: "cross_entropy" or "squared".
+        outputs: K.
+        gamma: γ.
+    """
+
+    connections: tuple[Connection, ...]
+    shapes: tuple[Shape, ...]
+    norms: tuple[float, ...]
+    loss: str
+    outputs: int
+    gamma: float
+
+    @property
+    def depth(self) -> int:
+        """D, the hidden layers."""
+        return len(self.shapes) - 1
+
+    def design_norm(self, connection: Connection) -> float:
+        """The longest design of a record, constant and all (dense layers)."""
+        return self.norms[connection.source] * float(np.sqrt(1 + BIAS**2))
+
+    def into(self, target: int) -> list[int]:
+        """Connections that end in u_target."""
+        return [j for j, c in enumerate(self.connections) if c.target == target]
+
+    def out_of(self, source: int) -> list[int]:
+        """Connections that begin at x_source."""
+        return [j for j, c in enumerate(self.connections) if c.source == source]
+
+    # -- forward ----------------------------------------------------------------------------------------------
+
+    def outputs_of(self, weights: Sequence[Rows], x: Rows) -> Rows:
+        """The network itself: (records, K).
+
+        Args:
+            weights: of each connection.
+            x: (records, features), made short here.
+
+        Returns:
+            u_D.
+        """
+        return self._forward(weights, x)[1][-1]
+
+    def _forward(self, weights: Sequence[Rows], x: Rows) -> tuple[list[Rows], list[Rows], list[Rows]]:
+        """States, pre-activations, and by how much each state was shortened."""
+        states, shrunk = [], []
+        pre: list[Rows] = []
+        for s in range(self.depth + 1):
+            raw = x if s == 0 else np.maximum(pre[s - 1], 0)
+            factor = _shortening(raw, self.norms[s])
+            states.append(raw * factor[:, None])
+            shrunk.append(factor)
+            pre.append(self._pre(weights, states, s))
+        return states, pre, shrunk
+
+    def _pre(self, weights: Sequence[Rows], states: list[Rows], target: int) -> Rows:
+        parts = [self._image(weights, j, states[self.connections[j].source]) for j in self.into(target)]
+        return parts[0] if len(parts) == 1 else np.sum(parts, axis=0, dtype=parts[0].dtype)
+
+    def _design(self, j: int, state: Rows) -> Rows:
+        c = self.connections[j]
+        return c.map.design(state, BIAS * self.norms[c.source])
+
+    def _image(self, weights: Sequence[Rows], j: int, state: Rows) -> Rows:
+        return self.connections[j].map.forward(weights[j], self._design(j, state))
+
+    # -- hidden variables ---------------------------------------------------------------------------------------
+
+    def hidden(self, weights: Sequence[Rows], x: Rows, target: Rows) -> Hidden:
+        """The x and u of records, from the weights and each record alone.
+
+        Args:
+            weights: of each connection.
+            x: (records, features).
+            target: (records, K): one-hot classes, or values.
+
+        Returns:
+            What the updates of the weights need of them.
+        """
+        states, pre, shrunk = self._forward(weights, x)
+        D = self.depth
+        aims: list[Rows] = [np.empty(0)] * D
+        for s in range(D, 0, -1):
+            rounds = NEWTON if s == D and self.loss == "cross_entropy" else 1
+            for _ in range(rounds):
+                moved = self._moved_state(weights, s, states, pre, aims, target)
+                states[s] = moved * _shortening(moved, self.norms[s])[:, None]
+                for t in {self.connections[j].target for j in self.out_of(s)}:
+                    pre[t] = self._pre(weights, states, t)
+            aims[s - 1] = relu_step(pre[s - 1], states[s] / shrunk[s][:, None])
+        residuals = [*(aims[t] - pre[t] for t in range(D)), -self._slope(pre[D], target)]
+        designs = tuple(self._design(j, states[c.source]) for j, c in enumerate(self.connections))
+        return Hidden(designs, tuple(residuals))
+
+    def _slope(self, outputs: Rows, target: Rows) -> Rows:
+        """∂R/∂u_D."""
+        if self.loss == "squared":
+            return outputs - target
+        e = np.exp(outputs - outputs.max(axis=1, keepdims=True))
+        return np.asarray(e / e.sum(axis=1, keepdims=True) - target)
+
+    def _moved_state(
+        self,
+        weights: Sequence[Rows],
+        s: int,
+        states: list[Rows],
+        pre: list[Rows],
+        aims: list[Rows],
+        target: Rows,
+    ) -> Rows:
+        """Argmin over x_s of γ/2‖x_s − σ(u)‖² and all that reads it; cross-entropy by its majorant ¼‖·‖² + linear."""
+        uses = [(j, self._weight(self.connections[j].target)) for j in self.out_of(s)]
+        wanted = [
+            (aims[t] - pre[t]) if (t := self.connections[j].target) < self.depth else self._output_aim(pre[t], target)
+            for j, _ in uses
+        ]
+        if all(self.connections[j].map.patches == 1 and self.connections[j].map.pool == 1 for j, _ in uses):
+            return states[s] + _dense_step([(weights[j][:, :-1], w) for j, w in uses], wanted)
+        return states[s] + self._conjugate_step(weights, uses, wanted)
+
+    def _weight(self, target: int) -> float:
+        """How much a use of x counts, in units of γ."""
+        if target < self.depth:
+            return 1.0
+        return (1.0 if self.loss == "squared" else 0.5) / self.gamma
+
+    def _output_aim(self, outputs: Rows, target: Rows) -> Rows:
+        """Where the majorant of R wants the outputs, less where they are."""
+        return -self._slope(outputs, target) * (1.0 if self.loss == "squared" else 2.0)
+
+    def _conjugate_step(self, weights: Sequence[Rows], uses: list[tuple[int, float]], wanted: list[Rows]) -> Rows:
+        """(I + Σ w AᵀA)⁻¹ Σ w Aᵀv, matrix-free, every record with steps of its own."""
+
+        def adjoint(parts: list[Rows]) -> Rows:
+            sums = [
+                np.asarray(w, v.dtype) * self.connections[j].map.backward(weights[j], v)
+                for (j, w), v in zip(uses, parts, strict=True)
+            ]
+            return sums[0] if len(sums) == 1 else np.sum(sums, axis=0, dtype=sums[0].dtype)
+
+        def normal(d: Rows) -> Rows:
+            images = [
+                self.connections[j].map.forward(weights[j], self.connections[j].map.design(d, 0)) for j, _ in uses
+            ]
+            return d + adjoint(images)
+
+        residual = adjoint(wanted)
+        step, direction = np.zeros_like(residual), residual
+        left = row_squares(residual)
+        for _ in range(CONJUGATE):
+            image = normal(direction)
+            along = np.einsum("ij,ij->i", direction, image).astype(np.float64)
+            rate = (left / np.where(along > 0, along, np.inf)).astype(residual.dtype)[:, None]
+            step, residual = step + rate * direction, residual - rate * image
+            now = row_squares(residual)
+            direction = residual + (now / np.where(left > 0, left, np.inf)).astype(residual.dtype)[:, None] * direction
+            left = now
+        return step
+
+
+def relu_step(inner: Rows, outer: Rows) -> Rows:
+    """Argmin over u of ½(outer − max(u, 0))² + ½(u − inner)², entry by entry (eq. 10).
+
+    Args:
+        inner: Wx.
+        outer: x of the next layer.
+
+    Returns:
+        u.
+    """
+    kept = (inner + outer <= 0) | ((outer >= 0) & (inner <= -np.asarray(THRESHOLD, inner.dtype) * outer))
+    return np.where(kept, np.where(inner + outer <= 0, np.minimum(inner, 0), inner), (inner + outer) / 2)
+
+
+def _dense_step(uses: list[tuple[Rows, float]], wanted: list[Rows]) -> Rows:
+    """(I + Σ w AᵀA)⁻¹ Σ w Aᵀv by one Cholesky factorisation of the smaller side."""
+    A = np.concatenate([a * np.asarray(np.sqrt(w), a.dtype) for a, w in uses])
+    v = np.concatenate([b * np.asarray(np.sqrt(w), b.dtype) for (_, w), b in zip(uses, wanted, strict=True)], axis=1)
+    outputs, inputs = A.shape
+    wide = A.astype(np.float64)
+    try:
+        if outputs <= inputs:
+            B = cho_solve(cho_factor(wide @ wide.T + np.eye(outputs), check_finite=False), wide, check_finite=False)
+        else:
+            B = cho_solve(cho_factor(wide.T @ wide + np.eye(inputs), check_finite=False), wide.T, check_finite=False).T
+    except np.linalg.LinAlgError:  # weights beyond all measure: public, and the same for every record
+        B = np.zeros_like(wide)
+    return np.asarray(v @ B.astype(A.dtype))
+
+
+def _shortening(rows: Rows, norm: float) -> Rows:
+    """min(1, ρ/‖row‖) and a hair less, in the type of the rows; 0 for rows that are not finite."""
+    inside = norm * SHRINK
+    factor = inside / np.maximum(np.sqrt(row_squares(rows)), inside)
+    return np.where(np.isfinite(factor), factor, 0.0).astype(rows.dtype)
+
+
+def architecture(
+    input_shape: Shape,
+    layers: Sequence[int | Dense | Convolution],
+    outputs: int,
+    *,
+    norms: float | Sequence[float] = 1.0,
+    loss: str = "cross_entropy",
+    gamma: float = 1.0,
+    shortcuts: Sequence[tuple[int, int]] = (),
+) -> Architecture:
+    """A network from the sizes of its hidden layers.
+
+    Args:
+        input_shape: (features,) or (channels, height, width).
+        layers: hidden layers, from the input on; a number is a dense one.
+        outputs: K.
+        norms: ρ, one for all states, or one each for the input and every hidden layer.
+        loss: "cross_entropy" or "squared".
+        gamma: γ.
+        shortcuts: pairs (a, b): the output of layer a (0: the input) also feeds layer b > a + 1 (the last is the
+            output layer), through weights of its own.
+
+    Returns:
+        The architecture.
+
+    Raises:
+        InvalidInput: if sizes do not fit each other.
+    """
+    described = [layer if isinstance(layer, Dense | Convolution) else Dense(layer) for layer in _listed(layers)]
+    D = len(described)
+    shapes: list[Shape] = [tuple(_validate.positive_int(input_shape=side) for side in input_shape)]
+    found = []
+    for d, layer in enumerate([*described, Dense(_validate.positive_int(outputs=outputs))]):
+        made = layer_map(layer, shapes[-1])
+        found.append(Connection(d, d, made, f"layer {d + 1}"))
+        if d < D:
+            shapes.append(made.target)
+    for a, b in _pairs(shortcuts, D):
+        target = found[b - 1].map.target
+        if len(target) != 1:
+            raise InvalidInput(f"the shortcut {(a, b)} ends in a convolution: only dense layers take shortcuts")
+        found.append(Connection(a, b - 1, layer_map(target[0], shapes[a]), f"shortcut {a}–{b}"))
+    return Architecture(
+        connections=tuple(found),
+        shapes=tuple(shapes),
+        norms=_norms(norms, D + 1),
+        loss=_validate.one_of(LOSSES, loss=loss),
+        outputs=outputs,
+        gamma=_validate.positive(gamma=gamma),
+    )
+
+
+def _listed(layers: Any) -> Sequence[Any]:
+    if isinstance(layers, int | Dense | Convolution) and not isinstance(layers, bool):
+        return (layers,)
+    if not isinstance(layers, tuple | list):
+        raise InvalidInput(f"hidden_layer_sizes must be a sequence of sizes or layers, e.g. (64, 64), got {layers!r}")
+    return layers
+
+
+def _pairs(shortcuts: Any, depth: int) -> list[tuple[int, int]]:
+    if not isinstance(shortcuts, tuple | list):
+        raise InvalidInput(f"shortcuts must be a sequence of pairs, e.g. [(1, 3)], got {shortcuts!r}")
+    pairs = [tuple(pair) if isinstance(pair, tuple | list) else (pair,) for pair in shortcuts]
+    for pair in pairs:
+        whole = len(pair) == 2 and all(isinstance(end, int) and not isinstance(end, bool) for end in pair)
+        if not whole or not 0 <= pair[0] < pair[1] - 1 <= depth:
+            raise InvalidInput(
+                f"shortcuts must be pairs (a, b) of layers with 0 ≤ a, a + 1 < b ≤ {depth + 1}, got {pair!r}"
+            )
+    if len(set(pairs)) < len(pairs):
+        raise InvalidInput("shortcuts holds a pair twice: leave one out")
+    return pairs
+
+
+def _norms(norms: float | Sequence[float], count: int) -> tuple[float, ...]:
+    listed = list(norms) if isinstance(norms, tuple | list | np.ndarray) else [norms] * count
+    if len(listed) != count:
+        raise InvalidInput(
+            f"layer_norms must be one number, or {count}: for the input and each hidden layer, got {len(listed)}"
+        )
+    values = tuple(_validate.positive(layer_norms=value) for value in listed)
+    if not all(1e-6 <= value <= 1e6 for value in values):
+        raise InvalidInput("layer_norms must lie between 1e-6 and 1e6: rescale")
+    return values

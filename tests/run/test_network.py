@@ -1,0 +1,267 @@
+"""What records contribute to the layers of a network: against the slow way, on neighbours, and what mutants do."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tacit.errors import InvalidInput
+from tacit.mechanism import Adjacency
+from tacit.problem.layers import Convolution, Dense
+from tacit.problem.moments import moments_bound, moments_diameter
+from tacit.problem.network import architecture
+from tacit.run.blocks import Block, BlockSum, GradientStep, Together, joined, replay
+from tacit.run.sums import BlockNetwork, LayerStatistic, TableRows
+from tacit.run.sums.network import example_block
+
+ALL = np.arange(7)
+CASES = {
+    "dense": ((5,), (4, 3), (), LayerStatistic.GRADIENT),
+    "shortcut": ((5,), (4, 3), ((0, 2), (1, 3)), LayerStatistic.GRADIENT),
+    "moments": ((5,), (4,), (), LayerStatistic.MOMENTS),
+    "convolution": ((1, 6, 6), (Convolution(2, 3), Dense(3, pool=2)), (), LayerStatistic.GRADIENT),
+    "many channels": ((2, 4, 4), (Convolution(9, 3),), (), LayerStatistic.GRADIENT),
+}
+each_case = pytest.mark.parametrize("case", CASES)
+
+
+def made(case, seed=0, bound=0.05, weight=0.02, kind=np.float64, records=7, cls=BlockNetwork):
+    shape, layers, shortcuts, statistic = CASES[case]
+    rng = np.random.default_rng(seed)
+    network = architecture(shape, layers, 3, shortcuts=shortcuts)
+    blocks = tuple(
+        example_block(c.name, rng.normal(size=c.map.weights), network.design_norm(c), statistic, bound, weight)
+        for c in network.connections
+    )
+    x = rng.normal(size=(records, int(np.prod(shape)))).astype(kind)
+    y = np.eye(3, dtype=kind)[rng.integers(3, size=records)]
+    extra = {"weights": (weight,) * len(blocks), "residual_norms": (bound,) * len(blocks)}
+    return cls(TableRows(x), y, network, blocks, statistic, **extra), tuple(block.start for block in blocks)
+
+
+@each_case
+@pytest.mark.parametrize("bound", [0.05, 1e3])
+def test_fast_sums_are_sums_of_clipped_contributions(case, bound):
+    problem, values = made(case, bound=bound)
+    together = problem.totals(values, ALL)
+    for i, block in enumerate(problem.blocks):
+        G = problem.contributions(i, values, ALL)
+        norms = np.maximum(np.linalg.norm(G, axis=1, keepdims=True), 1e-300)
+        slow = (G * np.minimum(1.0, block.bound / norms)).sum(axis=0)
+        assert np.allclose(problem.total(i, values, ALL), slow, rtol=1e-4, atol=1e-4 * np.abs(slow).max())
+        assert np.array_equal(problem.total(i, values, ALL), together[i])
+
+
+def test_a_convolutions_norm_is_that_of_its_whole_gradient():
+    """DESIGN: ‖Σ_p r_p x_pᵀ‖² = tr(RRᵀ·XXᵀ); the product of norms, or the sum over patches, would be wrong."""
+    rng = np.random.default_rng(0)
+    for patches, outputs, inputs in [(20, 2, 3), (2, 9, 8)]:
+        X, R = rng.normal(size=(4, patches, inputs)), rng.normal(size=(4, patches, outputs))
+        exact = [np.linalg.norm(r.T @ x) for r, x in zip(R, X, strict=True)]
+        trace = [math.sqrt(np.trace((r @ r.T) @ (x @ x.T))) for r, x in zip(R, X, strict=True)]
+        found = BlockNetwork._patch_norms(X, R)
+        assert np.allclose(exact, trace, rtol=1e-12)
+        assert np.allclose(found, exact, rtol=1e-4)
+        assert (found >= np.array(exact) * (1 - 1e-12)).all()
+
+
+@each_case
+@pytest.mark.parametrize("adjacency", ["replace-one", "zero-out"])
+def test_neighbours_stay_within_what_is_declared(case, adjacency):
+    """Any record in place of record 0: the sums at the same weights move by at most the declared distance."""
+    rng = np.random.default_rng(5)
+    relation, worst = Adjacency.parse(adjacency), 0.0
+    for seed in range(25):
+        problem, values = made(case, seed)
+        x, y = problem._rows._X.copy(), problem._target.copy()
+        x[0], y[0] = rng.normal(size=x.shape[1]) * 10.0 ** rng.integers(-3, 9), rng.normal(size=3) * 50
+        other = BlockNetwork(
+            TableRows(x),
+            y,
+            problem._network,
+            problem.blocks,
+            problem._statistic,
+            weights=problem._weights,
+            residual_norms=problem._residual_norms,
+        )
+        for i, block in enumerate(problem.blocks):
+            here = problem.total(i, values, ALL)
+            there = other.total(i, values, ALL if relation is Adjacency.REPLACE_ONE else ALL[1:])
+            declared = block.reach if relation is Adjacency.REPLACE_ONE else block.bound
+            worst = max(worst, float(np.linalg.norm(here - there)) / declared)
+    assert 0.3 < worst <= 1 + 1e-9
+
+
+@pytest.mark.parametrize("weight", [0.02, 0.5], ids=["2RU", "curved"])
+def test_moments_reach_their_diameter(weight):
+    """x and y at the worst angle, residuals opposite: DESIGN's formula is attained by the sum itself."""
+    network = architecture((2,), (1,), 2, loss="squared")
+    R, U = network.design_norm(network.connections[0]), 0.3
+    a = weight
+    block = example_block("layer 1", np.zeros((1, 3)), R, LayerStatistic.MOMENTS, U, a)
+    rng = np.random.default_rng(0)
+    far = 0.0
+    for _ in range(4000):
+        x, y = (v / np.linalg.norm(v) * R for v in rng.normal(size=(2, 3)))
+        if rng.random() < 0.3:
+            y = x
+        far = max(far, math.hypot(a * np.linalg.norm(np.outer(x, x) - np.outer(y, y)), U * np.linalg.norm(x + y)))
+    assert far <= moments_diameter(R, U, a) * (1 + 1e-9)
+    assert far >= 0.99 * block.reach
+
+
+def test_moments_with_too_small_bounds_are_refused():
+    network = architecture((5,), (4,), 3)
+    R = network.design_norm(network.connections[0])
+    blocks = [
+        example_block(c.name, np.ones(c.map.weights), network.design_norm(c), LayerStatistic.MOMENTS, 0.1, 0.2)
+        for c in network.connections
+    ]
+    x, y = np.zeros((3, 5)), np.eye(3)
+    extra = {"weights": (0.2, 0.2), "residual_norms": (0.1, 0.1)}
+    BlockNetwork(TableRows(x), y, network, tuple(blocks), LayerStatistic.MOMENTS, **extra)
+    short = moments_bound(R, 0.1, 0.2)
+    for bound, reach, words in [(short / 2, short, "bound"), (short, short, "diameter")]:
+        wrong = Block(blocks[0].name, blocks[0].start, bound, GradientStep(1.0), blocks[0].size, reach)
+        with pytest.raises(InvalidInput, match=words):
+            BlockNetwork(TableRows(x), y, network, (wrong, blocks[1]), LayerStatistic.MOMENTS, **extra)
+
+
+class WholeBatch(BlockNetwork):
+    """Errata E10: the gradient of the batch is clipped, not that of each record."""
+
+    def total(self, block, values, index):
+        loose = [Block(b.name, b.start, 1e9, b.update) for b in self.blocks]
+        free = BlockNetwork(self._rows, self._target, self._network, tuple(loose), self._statistic)
+        G = free.total(block, values, index)
+        return G * min(1.0, len(index) * self.blocks[block].bound / max(np.linalg.norm(G), 1e-300))
+
+
+class Unclipped(BlockNetwork):
+    """Errata E10: S_g = γρ² is taken for the longest gradient, because x is short; u is not."""
+
+    def _clipped(self, j, hidden, count):
+        c = self._network.connections[j]
+        return hidden.designs[j][:count], c.map.by_patch(hidden.residuals[c.target][:count])
+
+
+class ProductOfNorms(BlockNetwork):
+    """Norms of patches added up as if they were orthogonal."""
+
+    @staticmethod
+    def _patch_norms(design, residual):
+        squares = (design**2).sum(axis=2) * (residual**2).sum(axis=2)
+        return np.sqrt(squares.sum(axis=1))
+
+
+class Preconditioned(BlockNetwork):
+    """Errata E11: the sum is multiplied by (I + ηxᵀx)⁻¹ of all records: one of them now turns what the others gave."""
+
+    def total(self, block, values, index):
+        G = super().total(block, values, index).reshape(self.blocks[block].shape)
+        X = np.concatenate([self._hidden(list(values), index).designs[block][: len(index), 0]])
+        X[:, -1] = 0.0
+        return (G @ np.linalg.inv(np.eye(X.shape[1]) + 2 * X.T @ X)).ravel()
+
+
+@pytest.mark.parametrize(
+    ("mutant", "case"),
+    [(WholeBatch, "dense"), (Unclipped, "dense"), (ProductOfNorms, "convolution")],
+)
+def test_mutants_move_further_than_declared(mutant, case):
+    rng = np.random.default_rng(1)
+    worst = 0.0
+    for seed in range(40):
+        sides = []
+        for extreme in (1.0, -1.0):
+            problem, values = made(case, seed, cls=mutant)
+            problem._rows._X[0], problem._target[0] = np.abs(problem._rows._X[0]), extreme * 100
+            sides.append(problem)
+        for i, block in enumerate(problem.blocks):
+            index = ALL[: rng.integers(1, 8)]
+            moved = sides[0].total(i, values, index) - sides[1].total(i, values, index)
+            worst = max(worst, float(np.linalg.norm(moved)) / block.reach)
+    assert worst > 1.05
+
+
+def test_a_matrix_of_records_after_the_sum_is_no_post_processing():
+    """Errata E11: thirty records that agree, and a first one beside or across them."""
+    moved = {}
+    for cls in (Preconditioned, BlockNetwork):
+        sides = []
+        for direction in (0, 1):
+            problem, values = made("dense", records=40, bound=1e-3, cls=cls)
+            X = problem._rows._X
+            X[:], problem._target[:] = 0.1 * np.eye(5)[0], np.eye(3)[0]
+            X[0] = np.eye(5)[direction]
+            sides.append(problem.total(0, values, np.arange(40)))
+        moved[cls] = float(np.linalg.norm(sides[0] - sides[1])) / problem.blocks[0].reach
+    assert moved[Preconditioned] > 1.5
+    assert moved[BlockNetwork] <= 1
+
+
+@np.errstate(all="ignore")
+def test_records_that_overflow_add_nothing_and_harm_nobody():
+    for kind in (np.float32, np.float64):
+        problem, values = made("dense", kind=kind)
+        before = problem.totals(values, ALL[1:])
+        for bad in (np.nan, np.inf, 1e38 if kind is np.float32 else 1e300):
+            problem._rows._X[0] = bad
+            problem._target[0] = bad
+            for i, (a, b) in enumerate(zip(problem.totals(values, ALL), before, strict=True)):
+                assert np.isfinite(a).all()
+                assert np.linalg.norm(a - b) <= problem.blocks[i].bound * (1 + 1e-5)
+
+
+def test_sums_together_are_made_once_and_belong_to_their_state():
+    calls = []
+
+    class Counting(BlockNetwork):
+        def totals(self, values, index):
+            calls.append(len(index))
+            return super().totals(values, index)
+
+    problem, values = made("dense", cls=Counting)
+    together = Together(problem)
+    plain = BlockNetwork(problem._rows, problem._target, problem._network, problem.blocks, problem._statistic)
+    Counting.name = "block-network"
+    state = joined(values)
+    for index in (ALL, ALL[:4], ALL):
+        for flat in (state, state * 0.5):
+            cut = tuple(v * (flat[0] / state[0]) for v in values)
+            for i in range(len(problem.blocks)):
+                assert np.array_equal(together.totals(cut, index)[i], plain.total(i, cut, index))
+    assert len(calls) == 6  # three indices, two states, three blocks each
+
+
+def test_every_block_of_the_example_gets_to_its_limit():
+    for adjacency in Adjacency:
+        for moved in replay(BlockNetwork, adjacency).values():
+            assert 0.99 <= moved <= 1 + 1e-9
+
+
+def test_a_sum_in_float32_equals_one_in_float64_to_its_precision():
+    narrow, values = made("convolution", kind=np.float32)
+    wide, _ = made("convolution")
+    for i in range(len(wide.blocks)):
+        a, b = narrow.total(i, values, ALL), wide.total(i, values, ALL)
+        assert np.allclose(a, b, atol=2e-5 * wide.blocks[i].bound * len(ALL))
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (5, 2)])
+def test_data_of_other_shapes_are_refused(shape):
+    network = architecture((5,), (4,), 3)
+    blocks = tuple(Block(c.name, np.ones(c.map.weights), 1.0, GradientStep(1.0)) for c in network.connections)
+    with pytest.raises(InvalidInput, match="data differ"):
+        BlockNetwork(TableRows(np.zeros((6, shape[0]))), np.zeros((6, shape[1])), network, blocks)
+    with pytest.raises(InvalidInput, match="announce their sums"):
+        BlockNetwork(TableRows(np.zeros((6, 5))), np.zeros((6, 3)), network, blocks[:1])
+
+
+def test_block_sums_are_what_the_channel_releases():
+    problem, values = made("dense")
+    total = BlockSum(problem, 1, Together(problem))
+    mask = np.ones((1, 7), bool)
+    assert np.array_equal(total.total(joined(values)[None], mask)[0], problem.total(1, values, ALL))
