@@ -36,6 +36,7 @@ def test_some_docstrings_have_examples() -> None:
 
 
 NAMES = (
+    "block_networks",
     "curvature",
     "factorisation",
     "factorise",
