@@ -15,8 +15,19 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).parent
-ACCUMULATE = ("coordinate", "untuned", "timing", "throughput", "training", "final_model", "nmf")
-ONCE = ("accounting", "audits", "ledger", "figures", "kernels", "factorisation", "quadratic", "sketches", "steps")
+ACCUMULATE = ("coordinate", "untuned", "timing", "throughput", "training", "final_model", "nmf", "block_networks")
+ONCE = (
+    "accounting",
+    "audits",
+    "ledger",
+    "figures",
+    "block_figures",
+    "kernels",
+    "factorisation",
+    "quadratic",
+    "sketches",
+    "steps",
+)
 ALL = (*ONCE, *ACCUMULATE)
 
 
