@@ -72,7 +72,7 @@ def test_the_promise_is_the_composition_of_all_layers(digits):
     mu = math.sqrt((plan.ratio[::14] ** 2).sum())  # what one batch of an epoch tells: every layer, every epoch
     assert gdp_epsilon(mu, 1e-5) == pytest.approx(2.0, rel=1e-3)
     assert model.certificate_.published_epsilon(1e-5) < 2.0  # what paper 000 would print: no guarantee
-    assert model.planned_certificate(1400, 64, 10).epsilon(1e-5) == model.certificate_.epsilon(1e-5)
+    assert model.planned_certificate(X).epsilon(1e-5) == model.certificate_.epsilon(1e-5)
     poisson = classifier(epsilon=2.0, layers=(8, 8), sampling="poisson").fit(X, y)
     assert poisson.plan_.ratio.min() > plan.ratio.min()
     assert poisson.certificate_.published_epsilon(1e-5) is None

@@ -16,6 +16,8 @@ LAYERS = [
     (Convolution(3, 3, stride=2, padding=1), (2, 5, 6)),
     (Convolution(2, 2, pool=2), (1, 6, 7)),
 ]
+GRID = 1e-5
+"""Products are rounded to some twenty bits so that they are exact (``tacit.kernels.exact``)."""
 each_layer = pytest.mark.parametrize(("layer", "shape"), LAYERS, ids=lambda value: str(value))
 
 
@@ -49,7 +51,7 @@ def test_a_layer_is_what_loops_say(layer, shape):
     W, x = rng.normal(size=made.weights), rng.normal(size=(3, int(np.prod(shape))))
     out = made.forward(W, made.design(x, 0.7))
     assert out.shape == (3, int(np.prod(made.target)))
-    assert np.allclose(out, [slow_layer(layer, W, row.reshape(shape), 0.7) for row in x], atol=1e-12)
+    assert np.allclose(out, [slow_layer(layer, W, row.reshape(shape), 0.7) for row in x], atol=GRID)
 
 
 @each_layer
@@ -59,7 +61,7 @@ def test_backward_is_the_adjoint_of_forward(layer, shape):
     W, x = rng.normal(size=made.weights), rng.normal(size=(3, int(np.prod(shape))))
     r = rng.normal(size=(3, int(np.prod(made.target))))
     here = (made.forward(W, made.design(x, 0.0)) * r).sum(axis=1)
-    assert np.allclose(here, (x * made.backward(W, r)).sum(axis=1), atol=1e-11)
+    assert np.allclose(here, (x * made.backward(W, r)).sum(axis=1), atol=10 * GRID)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -102,7 +104,7 @@ def test_a_record_has_the_same_hidden_variables_whoever_is_beside_it(network):
     for i in range(len(x)):
         alone = network.hidden(weights, x[i : i + 1], y[i : i + 1])
         for a, b in zip(together.designs + together.residuals, alone.designs + alone.residuals, strict=True):
-            assert np.allclose(a[i], b[0], atol=1e-10)
+            assert np.array_equal(a[i], b[0])
 
 
 @each_network
@@ -120,10 +122,19 @@ def test_states_stay_within_their_norms_and_the_input_is_never_updated(network):
             assert np.allclose(design, c.map.design(long * network.norms[0] / norm, BIAS * network.norms[0]), rtol=1e-4)
 
 
+def plain_pre(network, weights, states, target):
+    """ΣWx by ordinary products."""
+    out = 0
+    for j in network.into(target):
+        design = network._design(j, states[network.connections[j].source])
+        out = out + (design @ weights[j].T).transpose(0, 2, 1).reshape(len(design), -1)
+    return out
+
+
 def objective(network, weights, states, aims, y):
     """F of eq. (4) for each record; states include x₀, aims are u_0 … u_{D−1}."""
     D, g = network.depth, network.gamma
-    pre = [network._pre(weights, states, t) for t in range(D + 1)]
+    pre = [plain_pre(network, weights, states, t) for t in range(D + 1)]
     if network.loss == "squared":
         out = ((pre[D] - y) ** 2).sum(axis=1) / 2
     else:
@@ -147,7 +158,7 @@ def test_the_last_state_minimises_its_block(loss, picture):
     centre = states[D].copy()
 
     def cost(last):
-        z = network._image(weights, D, last)
+        z = plain_pre(network, weights, [*states[:D], last], D)
         fit = ((z - y) ** 2).sum(axis=1) / 2
         if loss == "cross_entropy":
             fit = np.log(np.exp(z).sum(axis=1)) - (z * y).sum(axis=1)
@@ -159,11 +170,11 @@ def test_the_last_state_minimises_its_block(loss, picture):
     assert (cost(moved) < cost(centre)).all()
     others = [cost(moved + 1e-3 * rng.normal(size=moved.shape)) for _ in range(50)]
     if loss == "squared":
-        assert (cost(moved) <= np.min(others, axis=0) + 1e-12).all()
+        assert (cost(moved) <= np.min(others, axis=0) + 1e-9).all()
     else:  # two majorised Newton steps: most of the way
         best = centre.copy()
         for _ in range(200):
-            z = network._image(weights, D, best)
+            z = plain_pre(network, weights, [*states[:D], best], D)
             p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
             best = best - 0.2 * ((p - y) @ weights[D][:, :-1] + network.gamma * (best - centre))
         gain, most = cost(centre) - cost(moved), cost(centre) - cost(best)
@@ -179,7 +190,7 @@ def test_states_below_convolutions_solve_their_normal_equations():
     wanted = rng.normal(size=(4, int(np.prod(d.target))))
     A = np.stack([d.forward(weights[1], d.design(e[None], 0.0))[0] for e in np.eye(32)], axis=1)
     exact = np.linalg.solve(np.eye(32) + A.T @ A, A.T @ wanted.T).T
-    assert np.allclose(network._conjugate_step(weights, [(1, 1.0)], [wanted]), exact, atol=1e-6)
+    assert np.allclose(network._conjugate_step(weights, [(1, 1.0)], [wanted]), exact, atol=1e-4)
 
 
 @each_network
@@ -197,7 +208,7 @@ def test_residuals_are_minus_the_gradients_of_the_objective(network):
             up = objective(network, W, states, aims, y)
             W[j][q, w] -= 2e-6
             slope = (up - objective(network, W, states, aims, y)) / 2e-6
-            assert np.allclose(slope, -G[:, q, w], atol=1e-6)
+            assert np.allclose(slope, -G[:, q, w], atol=10 * GRID * (1 + np.abs(slope).max()))
 
 
 def recovered(network, weights, hidden, x, y):
@@ -218,7 +229,7 @@ def recovered(network, weights, hidden, x, y):
     states = [
         last[next(j for j, c in enumerate(network.connections) if c.source == s)] for s in range(network.depth + 1)
     ]
-    pre = [network._pre(weights, states, t) for t in range(network.depth)]
+    pre = [plain_pre(network, weights, states, t) for t in range(network.depth)]
     return states, [hidden.residuals[t] + pre[t] for t in range(network.depth)]
 
 

@@ -17,7 +17,7 @@ from sklearn.utils.validation import validate_data
 
 from tacit.errors import InvalidInput
 
-__all__ = ["checked", "labels_of", "numbers_of"]
+__all__ = ["checked", "columns_of", "labels_of", "numbers_of"]
 
 _ENCODE = "encode categories first, e.g. with tacit.preprocessing.PublicOneHotEncoder"
 _FILL = "fill such values with a public constant, or drop their records"
@@ -114,6 +114,24 @@ def numbers_of(y: Any) -> NDArray[np.float64]:
     if not np.isfinite(out).all():  # None, or too large for a float64: unseen by the check of the original
         raise InvalidInput(f"Input y contains NaN or infinity: {_FILL}")
     return out
+
+
+def columns_of(y: Any) -> NDArray[np.float64]:
+    """The targets of a regression with one or several outputs as float64, (records, outputs).
+
+    Args:
+        y: validated, of one or two dimensions.
+
+    Returns:
+        The numbers.
+
+    Raises:
+        InvalidInput: if it holds anything else.
+    """
+    if sparse.issparse(y):
+        raise InvalidInput("y is sparse: pass y.toarray()")
+    table = np.asarray(y).reshape(len(y), -1)
+    return np.stack([numbers_of(column) for column in table.T], axis=1)
 
 
 def labels_of(y: Any, name: str = "y") -> Any:

@@ -15,7 +15,7 @@ from tacit.accounting import Certificate
 from tacit.errors import InvalidInput
 from tacit.estimators._blocks import block_budget, public_seed, run_certified
 from tacit.estimators._labels import class_list, class_numbers
-from tacit.estimators._schema import checked, labels_of
+from tacit.estimators._schema import checked, columns_of, labels_of
 from tacit.kernels.rows import row_squares
 from tacit.ledger import Ledger
 from tacit.problem import FeatureUnits, TargetUnits
@@ -36,6 +36,8 @@ SHORTEST = 0.01
 """Shorter records, in the same units, keep being short."""
 BATCHES, SMALLEST = 40, 50
 """By default forty batches an epoch, of at least fifty records."""
+PART = 4096
+"""Records that are mapped at once, in float64."""
 _WHY = "hidden variables of a record follow all layers, so that no Lipschitz constant of a sweep is known (errata E6)"
 
 
@@ -71,6 +73,9 @@ class _BlockNetworkModel(BaseEstimator):  # type: ignore[misc]
     progress: bool | None
     random_state: int | None
 
+    _gdp_remedy = "choose sampling='cyclic', which has one"
+    """For searches, whose candidates must be μ-GDP."""
+
     def _store(self, parameters: dict[str, Any]) -> None:
         for name in parameters.keys() - {"self", "__class__"}:
             setattr(self, name, parameters[name])
@@ -81,11 +86,16 @@ class _BlockNetworkModel(BaseEstimator):  # type: ignore[misc]
     # -- plan ------------------------------------------------------------------------------------------------
 
     def _network(self, p: int, K: int) -> Architecture:
-        shape = (p + self._constant,) if self.input_shape is None else tuple(self.input_shape)
-        if int(np.prod(shape)) != p + self._constant:
+        shape = (p + self._constant,) if self.input_shape is None else self.input_shape
+        whole = isinstance(shape, tuple | list) and all(
+            isinstance(side, int | np.integer) and not isinstance(side, bool) and side > 0 for side in shape
+        )
+        if not whole:
+            raise InvalidInput(f"input_shape must be (channels, height, width), e.g. (1, 28, 28), got {shape!r}")
+        if math.prod(shape) != p + self._constant:
             raise InvalidInput(f"input_shape {shape} does not hold the {p} features of X: e.g. (1, 28, 28) for 784")
         return architecture(
-            shape,
+            tuple(int(side) for side in shape),
             self.hidden_layer_sizes,
             K,
             norms=self.layer_norms,
@@ -94,10 +104,14 @@ class _BlockNetworkModel(BaseEstimator):  # type: ignore[misc]
             shortcuts=self.shortcuts,
         )
 
-    def _planned(self, n: int, p: int, K: int) -> tuple[BlockPlan, LayerBlocks, Architecture]:
-        """Every public choice; no record is read."""
-        budget, network = block_budget(self, n, _WHY), self._network(p, K)
-        b = min(n, max(SMALLEST, n // BATCHES)) if self.batch_size is None else self.batch_size
+    def _batch(self, n: int) -> int:
+        return min(n, max(SMALLEST, n // BATCHES)) if self.batch_size is None else self.batch_size
+
+    def _planned(
+        self, n: int, p: int, K: int, noise_multiplier: float | None = None
+    ) -> tuple[BlockPlan, LayerBlocks, Architecture]:
+        """Every public choice; no record is read. The noise is calibrated unless it is known (a saved model)."""
+        budget, network, b = block_budget(self, n, _WHY), self._network(p, K), self._batch(n)
         k = max(1, round(n / min(n, _validate.positive_int(batch_size=b))))
         described = layer_blocks(
             network,
@@ -110,8 +124,9 @@ class _BlockNetworkModel(BaseEstimator):  # type: ignore[misc]
             l2=self.l2,
         )
         plan = plan_blocks(
-            budget.epsilon,
+            budget.epsilon if noise_multiplier is None else None,
             budget.delta,
+            noise_multiplier=noise_multiplier,
             blocks=described.blocks,
             n=n,
             batch_size=b,
@@ -134,10 +149,13 @@ class _BlockNetworkModel(BaseEstimator):  # type: ignore[misc]
         """Features within their bounds, a constant beside them unless they are a picture, all scaled to norm ρ₀."""
         p, extra = X.shape[1], self._constant
         out = np.empty((len(X), p + extra), np.float32)
-        out[:, :p] = self._units(p).map(X)
-        typical = math.sqrt(p / 3)
-        out[:, p:] = CONSTANT * typical
-        out *= (norm / np.maximum(np.sqrt(row_squares(out)), SHORTEST * typical)).astype(np.float32)[:, None]
+        units, typical = self._units(p), math.sqrt(p / 3)
+        with np.errstate(all="ignore"):  # an error or a warning would tell about a record
+            for first in range(0, len(X), PART):
+                part = np.empty((len(X[first : first + PART]), p + extra))
+                part[:, :p], part[:, p:] = units.map(X[first : first + PART].astype(np.float64)), CONSTANT * typical
+                part *= (norm / np.maximum(np.sqrt(row_squares(part)), SHORTEST * typical))[:, None]
+                out[first : first + PART] = part
         return out
 
     @property
@@ -158,7 +176,6 @@ class _BlockNetworkModel(BaseEstimator):  # type: ignore[misc]
                 described.statistic,
                 weights=described.weights,
                 residual_norms=described.residual_norms,
-                expected=plan.expected,
             )
 
         values, self.plan_, _ = run_certified(self, plan, marks, problem)
@@ -168,10 +185,9 @@ class _BlockNetworkModel(BaseEstimator):  # type: ignore[misc]
     def _outputs(self, X: Any) -> Array:
         check_is_fitted(self)
         x = self._inputs(checked(self, X, reset=False), self.network_.norms[0])
-        weights = [W.astype(np.float32) for W in self.coefs_]
         parts = np.array_split(x, max(1, len(x) // 1000))
         with np.errstate(all="ignore"):
-            return np.concatenate([self.network_.outputs_of(weights, part) for part in parts]).astype(np.float64)
+            return np.concatenate([self.network_.outputs_of(self.coefs_, part.astype(np.float64)) for part in parts])
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -271,18 +287,19 @@ class DPBlockMLPClassifier(ClassifierMixin, _BlockNetworkModel):  # type: ignore
     def _loss(self) -> str:
         return _validate.one_of(LOSSES, loss=self.loss)
 
-    def planned_certificate(self, n: int, p: int, classes: int) -> Certificate:
-        """What ``fit`` is going to certify, from sizes alone.
+    def planned_certificate(self, X: Any, classes: Any = None) -> Certificate:
+        """What ``fit`` is going to certify, from the shape of X: no record is read.
 
         Args:
-            n: records.
-            p: features.
-            classes: how many.
+            X: an array of the training data's shape, e.g. zeros.
+            classes: the labels, if they are not a parameter.
 
         Returns:
             The certificate, without marks of the seed and of the classes.
         """
-        return self._planned(n, p, classes)[0].certificate
+        known, _ = class_list(self.classes if classes is None else classes, ())
+        n, p = X.shape
+        return self._planned(n, p, len(known))[0].certificate
 
     def fit(self, X: Any, y: Any) -> Self:
         """Fit under the certificate that the parameters ask for.
@@ -366,17 +383,19 @@ class DPBlockMLPRegressor(RegressorMixin, _BlockNetworkModel):  # type: ignore[m
     def _loss(self) -> str:
         return "squared"
 
-    def planned_certificate(self, n: int, p: int, outputs: int = 1) -> Certificate:
-        """What ``fit`` is going to certify, from sizes alone.
+    def planned_certificate(self, X: Any, classes: Any = None, outputs: int = 1) -> Certificate:
+        """What ``fit`` is going to certify, from the shape of X: no record is read.
 
         Args:
-            n: records.
-            p: features.
+            X: an array of the training data's shape, e.g. zeros.
+            classes: ignored: there are none.
             outputs: columns of the target.
 
         Returns:
             The certificate, without the mark of a seed.
         """
+        TargetUnits.of(self.target_bounds)
+        n, p = X.shape
         return self._planned(n, p, outputs)[0].certificate
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -391,7 +410,8 @@ class DPBlockMLPRegressor(RegressorMixin, _BlockNetworkModel):  # type: ignore[m
         """
         X, y = checked(self, X, y, multi_output=True, y_numeric=True)
         units = TargetUnits.of(self.target_bounds)
-        target = units.map(np.asarray(y, np.float64).reshape(len(X), -1)).astype(np.float32)
+        with np.errstate(all="ignore"):  # an error or a warning would tell about a record
+            target = units.map(columns_of(y)).astype(np.float32)
         self._run(X, target.shape[1], target)
         self.single_target_ = np.ndim(y) == 1
         return self

@@ -13,7 +13,7 @@ from tacit import _validate
 from tacit.accounting import Certificate, gdp_mu
 from tacit.estimators._labels import class_list, class_numbers
 from tacit.estimators._outputs import CONSTANT, OutputModel, WithConstant, kept
-from tacit.estimators._schema import checked, labels_of
+from tacit.estimators._schema import checked, columns_of, labels_of
 from tacit.features import ReluGates
 from tacit.ledger import Ledger
 from tacit.problem import OUTPUT_LOSSES, OutputLoss, SquaredOutputs, TargetUnits
@@ -386,7 +386,8 @@ class DPConvexReLURegressor(_Gated, RegressorMixin, OutputModel):  # type: ignor
         """
         X, y = checked(self, X, y, multi_output=True, y_numeric=True)
         units = TargetUnits.of(self.target_bounds)
-        target = units.map(np.asarray(y, np.float64).reshape(len(X), -1)).astype(np.float32)
+        with np.errstate(all="ignore"):  # an error or a warning would tell about a record
+            target = units.map(columns_of(y)).astype(np.float32)
         K = target.shape[1]
         theta = self._run(self._planned(X, K), X, target)
         self.single_target_ = np.ndim(y) == 1

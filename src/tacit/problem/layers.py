@@ -8,17 +8,17 @@ Average pooling in front of a layer is linear, too, and so belongs to it. States
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.errors import InvalidInput
+from tacit.kernels.exact import exact_product
 
 __all__ = ["BIAS", "Convolution", "ConvolutionMap", "Dense", "DenseMap", "LayerMap", "Shape", "layer_map"]
 
-Rows = NDArray[Any]  # float32 or float64
+Rows = NDArray[np.float64]
 Shape = tuple[int, ...]
 """Of a state: (features,), or (channels, height, width)."""
 BIAS = 0.3
@@ -116,9 +116,9 @@ class LayerMap:
         raise NotImplementedError
 
     def forward(self, W: Rows, design: Rows) -> Rows:
-        """Pre-activations, flat, channel by channel."""
+        """Pre-activations, flat, channel by channel: those of a record do not depend on its place."""
         m, patches, width = design.shape
-        out = (design.reshape(m * patches, width) @ W.T).reshape(m, patches, len(W))
+        out = exact_product(design.reshape(m * patches, width), W).reshape(m, patches, len(W))
         return np.ascontiguousarray(out.transpose(0, 2, 1)).reshape(m, -1)
 
     def by_patch(self, flat: Rows) -> Rows:
@@ -130,7 +130,7 @@ class LayerMap:
         """The adjoint of x ↦ W·design(x): flat residuals → states."""
         r = self.by_patch(residual)
         m, patches, outputs = r.shape
-        columns = r.reshape(m * patches, outputs) @ np.ascontiguousarray(W[:, :-1])
+        columns = exact_product(r.reshape(m * patches, outputs), W[:, :-1].T)
         return self.spread(columns.reshape(m, patches, -1))
 
     def _pooled(self, x: Rows) -> Rows:
@@ -273,7 +273,7 @@ def layer_map(layer: Dense | Convolution | int, source: Shape) -> LayerMap:
             raise InvalidInput(f"{layer} does not fit into a picture of shape {source}: a smaller kernel or pool does")
         return found
     if not isinstance(layer, Dense):
-        layer = Dense(_validate.positive_int(hidden_layer_sizes=layer))
+        layer = Dense(layer)
     if layer.pool > 1 and (len(source) != 3 or min(source[1:]) < layer.pool):
         raise InvalidInput(f"{layer} cannot pool a state of shape {source}: leave pool out")
     return DenseMap(source, layer.pool, layer.width)

@@ -5,11 +5,13 @@
 σ is ReLU; the sums over s hold the layer below and shortcuts (eq. 20). F is convex in each W, in each x and in each u.
 The x and u of a record follow from the weights and that record: a forward pass, then one sweep from the output down,
 each x by its normal equations (eq. 11), each u in closed form (eq. 10); every x is kept within ρ (eq. 12). x₀ is the
-input and stays (errata E12). Nothing of them outlives the sum that needs them (errata E6).
+input and stays (errata E12). Nothing of them outlives the sum that needs them (errata E6). Eq. (10) jumps, so that all
+products are exact (``tacit.kernels.exact``): to the bit, a record's variables do not depend on who is beside it.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,20 +22,21 @@ from scipy.linalg import cho_factor, cho_solve
 
 from tacit import _validate
 from tacit.errors import InvalidInput
+from tacit.kernels.exact import exact_product
 from tacit.kernels.rows import row_squares
 from tacit.problem.layers import BIAS, Convolution, Dense, LayerMap, Shape, layer_map
 
 __all__ = ["LOSSES", "Architecture", "Connection", "Hidden", "architecture", "relu_step"]
 
-Rows = NDArray[Any]  # float32 or float64
+Rows = NDArray[np.float64]
 LOSSES = ("cross_entropy", "squared")
 NEWTON = 2
 """Majorised Newton steps for the last x under cross-entropy: a fixed number, so that no record decides."""
 CONJUGATE = 8
 """Conjugate-gradient steps for an x below a convolution: fixed for the same reason."""
 THRESHOLD = float(np.sqrt(2) - 1)
-SHRINK = 1 - 2.0**-16
-"""Long states are made this much shorter than ρ, so that rounding to float32 cannot make them longer."""
+SHRINK = 1 - 2.0**-40
+"""Long states are made this much shorter than ρ, so that rounding cannot make them longer."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,7 @@ class Architecture:
 
     def _pre(self, weights: Sequence[Rows], states: list[Rows], target: int) -> Rows:
         parts = [self._image(weights, j, states[self.connections[j].source]) for j in self.into(target)]
-        return parts[0] if len(parts) == 1 else np.sum(parts, axis=0, dtype=parts[0].dtype)
+        return parts[0] if len(parts) == 1 else np.sum(parts, axis=0)
 
     def _design(self, j: int, state: Rows) -> Rows:
         c = self.connections[j]
@@ -208,11 +211,8 @@ class Architecture:
         """(I + Σ w AᵀA)⁻¹ Σ w Aᵀv, matrix-free, every record with steps of its own."""
 
         def adjoint(parts: list[Rows]) -> Rows:
-            sums = [
-                np.asarray(w, v.dtype) * self.connections[j].map.backward(weights[j], v)
-                for (j, w), v in zip(uses, parts, strict=True)
-            ]
-            return sums[0] if len(sums) == 1 else np.sum(sums, axis=0, dtype=sums[0].dtype)
+            sums = [w * self.connections[j].map.backward(weights[j], v) for (j, w), v in zip(uses, parts, strict=True)]
+            return sums[0] if len(sums) == 1 else np.sum(sums, axis=0)
 
         def normal(d: Rows) -> Rows:
             images = [
@@ -225,11 +225,11 @@ class Architecture:
         left = row_squares(residual)
         for _ in range(CONJUGATE):
             image = normal(direction)
-            along = np.einsum("ij,ij->i", direction, image).astype(np.float64)
-            rate = (left / np.where(along > 0, along, np.inf)).astype(residual.dtype)[:, None]
+            along = (direction * image).sum(axis=1)
+            rate = (left / np.where(along > 0, along, np.inf))[:, None]
             step, residual = step + rate * direction, residual - rate * image
             now = row_squares(residual)
-            direction = residual + (now / np.where(left > 0, left, np.inf)).astype(residual.dtype)[:, None] * direction
+            direction = residual + (now / np.where(left > 0, left, np.inf))[:, None] * direction
             left = now
         return step
 
@@ -244,31 +244,30 @@ def relu_step(inner: Rows, outer: Rows) -> Rows:
     Returns:
         u.
     """
-    kept = (inner + outer <= 0) | ((outer >= 0) & (inner <= -np.asarray(THRESHOLD, inner.dtype) * outer))
+    kept = (inner + outer <= 0) | ((outer >= 0) & (inner <= -THRESHOLD * outer))
     return np.where(kept, np.where(inner + outer <= 0, np.minimum(inner, 0), inner), (inner + outer) / 2)
 
 
 def _dense_step(uses: list[tuple[Rows, float]], wanted: list[Rows]) -> Rows:
     """(I + Σ w AᵀA)⁻¹ Σ w Aᵀv by one Cholesky factorisation of the smaller side."""
-    A = np.concatenate([a * np.asarray(np.sqrt(w), a.dtype) for a, w in uses])
-    v = np.concatenate([b * np.asarray(np.sqrt(w), b.dtype) for (_, w), b in zip(uses, wanted, strict=True)], axis=1)
+    A = np.concatenate([a * math.sqrt(w) for a, w in uses])
+    v = np.concatenate([b * math.sqrt(w) for (_, w), b in zip(uses, wanted, strict=True)], axis=1)
     outputs, inputs = A.shape
-    wide = A.astype(np.float64)
     try:
         if outputs <= inputs:
-            B = cho_solve(cho_factor(wide @ wide.T + np.eye(outputs), check_finite=False), wide, check_finite=False)
+            B = cho_solve(cho_factor(A @ A.T + np.eye(outputs), check_finite=False), A, check_finite=False)
         else:
-            B = cho_solve(cho_factor(wide.T @ wide + np.eye(inputs), check_finite=False), wide.T, check_finite=False).T
+            B = cho_solve(cho_factor(A.T @ A + np.eye(inputs), check_finite=False), A.T, check_finite=False).T
     except np.linalg.LinAlgError:  # weights beyond all measure: public, and the same for every record
-        B = np.zeros_like(wide)
-    return np.asarray(v @ B.astype(A.dtype))
+        B = np.zeros_like(A)
+    return exact_product(v, B.T)
 
 
 def _shortening(rows: Rows, norm: float) -> Rows:
-    """min(1, ρ/‖row‖) and a hair less, in the type of the rows; 0 for rows that are not finite."""
+    """min(1, ρ/‖row‖) and a hair less; 0 for rows that are not finite."""
     inside = norm * SHRINK
     factor = inside / np.maximum(np.sqrt(row_squares(rows)), inside)
-    return np.where(np.isfinite(factor), factor, 0.0).astype(rows.dtype)
+    return np.where(np.isfinite(factor), factor, 0.0)
 
 
 def architecture(

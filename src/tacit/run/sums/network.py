@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from enum import Enum
 from typing import Any
 
@@ -23,7 +22,7 @@ __all__ = ["BlockNetwork", "LayerStatistic", "layer_size"]
 
 Array = NDArray[np.float64]
 Index = NDArray[np.intp]
-Rows = NDArray[Any]
+Rows = NDArray[Any]  # float32 or float64
 PART_ENTRIES = 1 << 20
 """Entries of the designs of a part of a batch."""
 LARGEST_PART, SMALLEST_PART = 512, 16
@@ -47,21 +46,19 @@ def layer_size(shape: tuple[int, int], statistic: LayerStatistic) -> int:
 class BlockNetwork(BlockProblem):
     """A network whose weights are the released blocks; x and u of every record are hidden (``tacit.problem.network``).
 
-    A dense layer's gradient is rank one, so that its norm is ‖r‖·‖x‖; a convolution's is a sum over patches, formed
-    record by record. Moments: r is clipped to its own norm U (the design is within its ρ already).
-
-    All parts of a batch are padded to one shape: how a row of a product is rounded can depend on the number of rows,
-    and eq. (10) jumps.
+    A dense layer's gradient is rank one, so that its norm is ‖r‖·‖x‖; a convolution's is a sum over patches, which is
+    formed, measured and clipped record by record (patches may cancel). Moments: r is clipped to its own norm U (the
+    design is within its ρ already). What a record contributes does not depend on its place or its neighbours, to the
+    bit; sums are made in float64.
 
     Args:
         rows: (records, features) of the input.
-        target: (records, K): one-hot classes, or values in [−1, 1].
+        target: (records, K): one-hot classes, or values in [−1, 1]; clipped to that.
         network: the public architecture.
         blocks: one per connection.
         statistic: what is summed.
         weights: α of each connection, for moments.
         residual_norms: U of each connection, for moments.
-        expected: public size of a batch, so that parts are not much larger than that.
     """
 
     def __init__(
@@ -74,7 +71,6 @@ class BlockNetwork(BlockProblem):
         *,
         weights: tuple[float, ...] = (),
         residual_norms: tuple[float, ...] = (),
-        expected: float = LARGEST_PART,
     ) -> None:
         self.blocks, self.records, self._rows, self._target = blocks, len(rows), rows, target
         self._network, self._statistic = network, statistic
@@ -91,9 +87,11 @@ class BlockNetwork(BlockProblem):
             raise InvalidInput("bounds of blocks must lie between 1e-60 and 1e60: their squares are needed")
         if statistic is LayerStatistic.MOMENTS:
             self._check_moments()
-        widest = sum(c.map.patches * c.map.weights[1] for c in network.connections)
-        whole = SMALLEST_PART * math.ceil(1.2 * _validate.positive(expected=expected) / SMALLEST_PART)
-        self._part = int(np.clip(min(PART_ENTRIES // widest, whole), SMALLEST_PART, LARGEST_PART))
+        widest = sum(
+            c.map.patches * c.map.weights[1] + (c.map.patches > 1) * c.map.weights[0] * c.map.weights[1]
+            for c in network.connections
+        )
+        self._part = int(np.clip(PART_ENTRIES // widest, SMALLEST_PART, LARGEST_PART))
 
     def _check_moments(self) -> None:
         """Bounds and diameters must be those of the statistics."""
@@ -121,79 +119,47 @@ class BlockNetwork(BlockProblem):
 
     def _sums(self, values: Values, index: Index, blocks: tuple[int, ...]) -> tuple[Array, ...]:
         out = [np.zeros(self.blocks[j].release_size) for j in blocks]
-        weights = self._cast(values)
         for first in range(0, len(index), self._part):
             part = index[first : first + self._part]
-            hidden = self._hidden(weights, part)
+            hidden = self._hidden(values, part)
             for total, j in zip(out, blocks, strict=True):
-                total += self._summed(j, hidden, len(part))
+                total += self._summed(j, hidden)
         return tuple(out)
 
-    def _cast(self, values: Values) -> list[Rows]:
-        kind = self._rows.take(np.arange(min(1, self.records))).dtype
-        return [np.asarray(value, kind) for value in values]
+    def _hidden(self, values: Values, part: Index) -> Hidden:
+        x = np.asarray(shortened(self._rows.take(part), self._network.norms[0]), np.float64)
+        y = np.clip(np.nan_to_num(np.asarray(self._target[part], np.float64)), -1.0, 1.0)
+        return self._network.hidden(values, x, y)
 
-    def _hidden(self, weights: list[Rows], part: Index) -> Hidden:
-        rows = shortened(self._rows.take(part), self._network.norms[0])
-        x = np.zeros((self._part, rows.shape[1]), rows.dtype)
-        y = np.zeros((self._part, self._network.outputs), rows.dtype)
-        x[: len(part)], y[: len(part)] = rows, self._target[part]
-        return self._network.hidden(weights, x, y)
-
-    def _clipped(self, j: int, hidden: Hidden, count: int) -> tuple[Rows, Rows]:
-        """Designs (records, patches, inputs) and residuals (records, patches, outputs), so scaled that none is long."""
+    def _summed(self, j: int, hidden: Hidden) -> Array:
+        """The sum of clipped contributions of a part."""
         c = self._network.connections[j]
-        design = hidden.designs[j][:count]
-        residual = c.map.by_patch(hidden.residuals[c.target][:count])
-        if c.map.patches > 1:
-            longest, norms = self.blocks[j].bound, self._patch_norms(design, residual)
-        else:
-            norms = np.sqrt(row_squares(residual[:, 0]))
-            if self._statistic is LayerStatistic.MOMENTS:
-                longest = self._residual_norms[j]
-            else:
-                longest, norms = self.blocks[j].bound, norms * np.sqrt(row_squares(design[:, 0]))
-        inside = longest * (1 - _hair(residual))
-        factor = inside / np.maximum(norms, inside)
-        ok = np.isfinite(factor) & np.isfinite(row_squares(design.reshape(count, -1)))
+        design, residual = hidden.designs[j], c.map.by_patch(hidden.residuals[c.target])
+        ok = np.isfinite(row_squares(_flat(design))) & np.isfinite(row_squares(_flat(residual)))
         if not ok.all():
-            design, residual = np.where(ok[:, None, None], design, 0), np.where(ok[:, None, None], residual, 0)
-        return design, residual * np.where(ok, factor, 0.0).astype(residual.dtype)[:, None, None]
-
-    @staticmethod
-    def _patch_norms(design: Rows, residual: Rows) -> Array:
-        """‖Σ_patches r·xᵀ‖ of each record, exactly: formed, which is cheaper than tr(RRᵀ·XXᵀ) if patches are many."""
-        patches, inputs = design.shape[1:]
-        outputs = residual.shape[2]
-        if outputs * inputs <= patches * (outputs + inputs):
-            formed = np.matmul(residual.transpose(0, 2, 1), design)
-            return np.asarray(np.sqrt(row_squares(formed.reshape(len(formed), -1))))
-        R, X = np.matmul(residual, residual.transpose(0, 2, 1)), np.matmul(design, design.transpose(0, 2, 1))
-        squares = np.einsum("ipq,ipq->i", R, X, dtype=np.float64)
-        # Rounding may make a small trace of large terms too small: never by more than this.
-        slack = 1e-5 * np.sqrt(row_squares(R.reshape(len(R), -1)) * row_squares(X.reshape(len(X), -1)))
-        return np.asarray(np.sqrt(np.maximum(squares, 0.0) + slack))
-
-    def _summed(self, j: int, hidden: Hidden, count: int) -> Array:
-        design, residual = self._clipped(j, hidden, count)
-        X, R = design.reshape(-1, design.shape[2]), residual.reshape(-1, residual.shape[2])
-        cross = np.asarray(np.ascontiguousarray(R.T) @ X, np.float64).ravel()  # R.T alone is several times slower
+            design, residual = np.where(ok[:, None, None], design, 0.0), np.where(ok[:, None, None], residual, 0.0)
+        if c.map.patches > 1:
+            formed = _flat(np.matmul(residual.transpose(0, 2, 1), design))
+            return np.asarray(-(_factor(np.sqrt(row_squares(formed)), self.blocks[j].bound) @ formed))
+        X, R = design[:, 0], residual[:, 0]
+        norms = np.sqrt(row_squares(R))
         if self._statistic is LayerStatistic.GRADIENT:
-            return -cross
-        return np.concatenate([self._weights[j] * upper_triangle(np.asarray(X.T @ X, np.float64)), cross])
+            short = R * _factor(norms * np.sqrt(row_squares(X)), self.blocks[j].bound)[:, None]
+            return -_cross(short, X)
+        cross = _cross(R * _factor(norms, self._residual_norms[j])[:, None], X)
+        return np.concatenate([self._weights[j] * upper_triangle(X.T @ X), cross])
 
     def contributions(self, block: int, values: Values, index: Index) -> Array:
         """One record at a time: for tests, and slow. Residuals of moments are clipped already."""
-        weights, out = self._cast(values), []
+        out = []
         for i in index:
-            hidden = self._hidden(weights, np.array([i]))
+            hidden = self._hidden(values, np.array([i]))
             if self._statistic is LayerStatistic.MOMENTS:
-                out.append(self._summed(block, hidden, 1))
+                out.append(self._summed(block, hidden))
                 continue
             c = self._network.connections[block]
-            X = hidden.designs[block][0].astype(np.float64)
-            R = c.map.by_patch(hidden.residuals[c.target][:1])[0].astype(np.float64)
-            out.append(-(R.T @ X).ravel())
+            R = c.map.by_patch(hidden.residuals[c.target])[0]
+            out.append(-(R.T @ hidden.designs[block][0]).ravel())
         return np.array(out)
 
     @classmethod
@@ -220,7 +186,7 @@ class BlockNetwork(BlockProblem):
         y = np.eye(K)[rng.integers(K, size=records)]
         x2, y2 = x.copy(), y.copy()
         x2[0] = x[0] * rng.choice([1.0, 1.0, -1.0])
-        y2[0] = np.roll(y[0], 1) * rng.choice([1.0, 1.0, 9.0])
+        y2[0] = np.roll(y[0], 1) * rng.choice([1.0, 1.0, -1.0])
         sides = [
             cls(TableRows(a), b, network, blocks, statistic, weights=weights, residual_norms=U)
             for a, b in ((x, y), (x2, y2))
@@ -228,9 +194,19 @@ class BlockNetwork(BlockProblem):
         return sides[0], sides[1], tuple(block.start for block in blocks)
 
 
-def _hair(rows: Rows) -> float:
-    """By how much long contributions are made shorter still, so that rounding cannot make them longer."""
-    return 2.0**-16 if rows.dtype == np.float32 else 2.0**-40
+def _factor(norms: Array, longest: float) -> Array:
+    """min(1, C/norm), and a hair less, so that rounding cannot make a contribution longer; 0 if it is not finite."""
+    inside = longest * (1 - 2.0**-40)
+    return np.where(np.isfinite(norms), inside / np.maximum(norms, inside), 0.0)
+
+
+def _cross(R: Array, X: Array) -> Array:
+    """Σ r·xᵀ, flat; a contiguous Rᵀ is several times faster."""
+    return (np.ascontiguousarray(R.T) @ X).ravel()
+
+
+def _flat(rows: Array) -> Array:
+    return rows.reshape(len(rows), -1)
 
 
 def example_block(name: str, start: Array, R: float, statistic: LayerStatistic, U: float, weight: float) -> Block:
