@@ -1,15 +1,14 @@
-"""What a file of a model with several outputs, or of factors, holds beside its weights, and how the rest is made again.
+"""What a file of a model with several outputs holds beside its weights, and how the rest is made again.
 
 Maps, gates and plan are functions of public parameters, so they are not stored: a file has two numbers of the plan (n
 and the noise) and samples of maps and gates. On the way out and on the way in they are made again and compared, so that
-a parameter that was changed after ``fit``, or a later version that draws other numbers, is noticed. A factorisation has
-n and a sample of its public start; the noise of its plan is that of its certificate.
+a parameter that was changed after ``fit``, or a later version that draws other numbers, is noticed. Models of blocks
+have a module of their own (``_rebuilt_blocks``).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,33 +18,14 @@ from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.estimators._maps import agrees, leaves, sample_of_maps, sample_of_rows, width_of
 from tacit.estimators._outputs import OutputModel
-from tacit.estimators.factorise import DPNMF
-from tacit.estimators.plain import from_plain, to_plain
-from tacit.mechanism import Mechanism, Plan, Selection
-from tacit.mechanism.serialise import from_json, to_json
-from tacit.problem import Penalty
-from tacit.run.blocks import Block
-from tacit.solvers.blocks import BlockPlan
-from tacit.solvers.schedules import Optimised
+from tacit.mechanism import Mechanism, Selection
 
-__all__ = [
-    "REBUILT",
-    "check_length",
-    "describe",
-    "describe_factors",
-    "rebuild",
-    "rebuild_factors",
-    "schedule_from_plain",
-    "schedule_to_plain",
-]
+__all__ = ["LONGEST_RUN", "REBUILT", "describe", "rebuild"]
 
 LONGEST_RUN = 10**6
 """Steps of a plan that is laid out in memory: those of a selected model, which the search's certificate does not tell,
-and those of a factorisation, which a file may state as one long run."""
-ROUNDING = 1e-9
-"""Of the ratios of a plan that is made again, possibly on another machine."""
-_CHANGED = "parameters were changed after fit; set them back, or fit again"
-REBUILT = ("features_", "gates_", "plan_")
+and releases of blocks, which a file may state as one long run."""
+REBUILT = ("features_", "gates_", "network_", "plan_")
 """Fitted attributes that a file does not hold."""
 
 
@@ -177,149 +157,3 @@ def _certifies(model: OutputModel, found: Any) -> bool:
         return False
     within = found.mu <= part.base[0].ratio.max and math.isfinite(found.mu)
     return within and (found.adjacency, found.unit) == (part.adjacency, part.unit)
-
-
-# -- factors ------------------------------------------------------------------------------------------------------
-
-
-def schedule_to_plain(schedule: Any) -> Any:
-    """A noise schedule as plain data.
-
-    Args:
-        schedule: a name, or an ``Optimised``.
-
-    Returns:
-        What ``schedule_from_plain`` reads.
-
-    Raises:
-        InvalidInput: if it is a function.
-    """
-    if type(schedule) is Optimised:
-        return {"optimised": to_plain(schedule.half_life, "half_life")}
-    if callable(schedule):
-        raise InvalidInput(
-            "noise_schedule is a function, which a model file cannot hold: fit with a schedule by name, or with "
-            "Optimised(half_life), to save the model"
-        )
-    return to_plain(schedule, "noise_schedule")
-
-
-def schedule_from_plain(data: Any) -> Any:
-    """The inverse of ``schedule_to_plain``; whether there is such a schedule is checked with the plan."""
-    if isinstance(data, dict) and data.keys() == {"optimised"}:
-        return Optimised(from_plain(data["optimised"]))
-    return from_plain(data)
-
-
-def check_length(certificate: Any) -> None:
-    """Refuse a plan that would be laid out in memory as more numbers than a file holds, before it is certified.
-
-    Args:
-        certificate: parsed JSON, possibly edited.
-
-    Raises:
-        InvalidInput: if it has more steps than a million.
-    """
-    plan = from_json(certificate["plan"])
-    if not isinstance(plan, Plan):
-        raise InvalidInput("it has no plan")
-    for part in plan:
-        _short_enough(part.steps if isinstance(part, Mechanism) else 0)
-
-
-def _short_enough(steps: int) -> None:
-    if steps > LONGEST_RUN:
-        raise InvalidInput(f"its plan has {steps} steps, and files hold at most {LONGEST_RUN}: take larger batches")
-
-
-def describe_factors(model: DPNMF) -> dict[str, Any]:
-    """What ``rebuild_factors`` needs and checks.
-
-    Args:
-        model: fitted.
-
-    Returns:
-        Plain data.
-    """
-    return {"plan": {"n": int(model.plan_.n)}, "start": sample_of_rows(model.plan_.blocks[0].start)}
-
-
-def rebuild_factors(model: DPNMF, public: Any) -> None:
-    """Set the plan of a factorisation that has parameters, factors and certificate; refuse what does not fit.
-
-    Formal guarantee: afterwards ``plan_`` is the plan that ``certificate_`` certifies, and there are people's factors
-    if and only if that plan pays for them.
-
-    Args:
-        model: as loaded, or a copy of one that is to be saved; its plan is replaced.
-        public: what ``describe_factors`` returned, possibly edited.
-
-    Raises:
-        InvalidInput: if something is not what it was at the fit.
-    """
-    n = _validate.positive_int(n=public["plan"]["n"])
-    _check_factors(model, n)
-    first = model.certificate_.plan.parts[0]
-    _check_steps(model, n, first)
-    assert isinstance(first, Mechanism)  # it has steps
-    found, _ = model._planned(n, model.n_features_in_, 1 / first.ratio.max)
-    if not _alike(to_json(found.certificate.plan), to_json(model.certificate_.plan)):
-        raise InvalidInput(f"its plan is not the one that was certified (plan_, certificate_): {_CHANGED}")
-    if model._mark() not in model.certificate_.marks:
-        raise InvalidInput("its certificate does not say to whom it is a promise: fit again")
-    fitted: BlockPlan | None = getattr(model, "plan_", None)
-    if fitted is not None and _described(fitted.blocks[0]) != _described(found.blocks[0]):
-        raise InvalidInput(f"its items are not updated as it was planned (plan_): {_CHANGED}")
-    if not agrees(sample_of_rows(found.blocks[0].start), public["start"]):
-        raise InvalidInput(
-            "its start is not the one that it was fitted from: set back init_seed, load it with the version that wrote "
-            "it, or fit again"
-        )
-    ratio = first.ratio.to_array().reshape(found.ratio.shape)
-    model.plan_ = replace(found, ratio=ratio, certificate=model.certificate_)
-
-
-def _described(block: Block) -> tuple[Any, ...]:
-    """All but the start; penalties hold arrays, which only compare as plain data."""
-    parts = {name: to_plain(x, name) if isinstance(x, Penalty) else x for name, x in vars(block.update).items()}
-    return block.constants, type(block.update), parts
-
-
-def _check_factors(model: DPNMF, n: int) -> None:
-    """Shapes and numbers, before anything of their size is made."""
-    k = _validate.positive_int(n_components=model.n_components)
-    shapes = {"components_": (k, model.n_features_in_)}
-    if model.release == "both":
-        shapes["person_factors_"] = (n, k)
-    elif hasattr(model, "person_factors_"):
-        raise InvalidInput("it holds person_factors_, but release='items' does not pay for them: fit again")
-    for name, shape in shapes.items():
-        value = getattr(model, name, None)
-        fits = isinstance(value, np.ndarray) and value.dtype == np.float64 and value.shape == shape
-        if not (fits and (np.asarray(value) >= 0).all() and np.isfinite(np.asarray(value)).all()):
-            raise InvalidInput(
-                f"{name} must hold finite, non-negative numbers of shape {shape}: set back the parameters that were "
-                "changed after fit"
-            )
-
-
-def _check_steps(model: DPNMF, n: int, part: Any) -> None:
-    """As many as were certified, and not too many to be laid out; nothing is made yet."""
-    if not isinstance(part, Mechanism):
-        raise InvalidInput("its certificate is not that of a factorisation: fit again")
-    _short_enough(part.steps)
-    batch = n if model.batch_size is None else _validate.positive_int(batch_size=model.batch_size)
-    epochs = _validate.positive_int(epochs=model.epochs)
-    if max(1, round(n / batch)) * epochs != part.steps:
-        raise InvalidInput(f"its plan does not have the {part.steps} steps that were certified: {_CHANGED}")
-
-
-def _alike(found: Any, certified: Any) -> bool:
-    """Whether two plans, as plain data, are equal but for rounding of their numbers."""
-    if isinstance(found, dict) and isinstance(certified, dict):
-        return found.keys() == certified.keys() and all(_alike(found[key], certified[key]) for key in found)
-    if isinstance(found, list) and isinstance(certified, list):
-        return len(found) == len(certified) and all(map(_alike, found, certified))
-    if isinstance(found, float) and isinstance(certified, float):
-        return math.isclose(found, certified, rel_tol=ROUNDING)
-    return type(found) is type(certified) and bool(found == certified)

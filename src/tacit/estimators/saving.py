@@ -21,16 +21,18 @@ from tacit.errors import InvalidInput, TacitError
 from tacit.estimators._linear import LinearModel
 from tacit.estimators._maps import map_from_plain, map_to_plain
 from tacit.estimators._outputs import OutputModel
-from tacit.estimators._rebuilt import (
-    REBUILT,
+from tacit.estimators._rebuilt import REBUILT, describe, rebuild
+from tacit.estimators._rebuilt_blocks import (
+    BlockModel,
     check_length,
-    describe,
-    describe_factors,
-    rebuild,
-    rebuild_factors,
+    describe_blocks,
+    layers_from_plain,
+    layers_to_plain,
+    rebuild_blocks,
     schedule_from_plain,
     schedule_to_plain,
 )
+from tacit.estimators.block_networks import DPBlockMLPClassifier, DPBlockMLPRegressor
 from tacit.estimators.classification import DPLinearSVC, DPLogisticRegression
 from tacit.estimators.factorise import DPNMF
 from tacit.estimators.generalized import DPGeneralizedLinear
@@ -42,10 +44,12 @@ from tacit.mechanism import Adjacency
 __all__ = ["load_model", "load_model_and_extra", "save_model"]
 
 FORMAT = 1
-Model = LinearModel | OutputModel | DPNMF
+Model = LinearModel | OutputModel | BlockModel
 CLASSES: dict[str, type[Model]] = {
     cls.__name__: cls
     for cls in (
+        DPBlockMLPClassifier,
+        DPBlockMLPRegressor,
         DPConvexReLUClassifier,
         DPConvexReLURegressor,
         DPElasticNet,
@@ -63,9 +67,19 @@ CLASSES: dict[str, type[Model]] = {
 """What may be saved and loaded. A new estimator is added here."""
 NOT_KEPT = ("budget", "random_state")
 """Parameters that stay at home: a ledger belongs to the data, and a seed would let a reader subtract the noise."""
+LONGEST_WORDS = 400
+"""Of a message about a file."""
 _FITTED = re.compile(r"[a-z][a-z0-9_]*_")
-_WRITERS = {"features": map_to_plain, "noise_schedule": schedule_to_plain}
-_READERS = {"features": map_from_plain, "noise_schedule": schedule_from_plain}
+_WRITERS = {
+    "features": map_to_plain,
+    "hidden_layer_sizes": layers_to_plain,
+    "noise_schedule": schedule_to_plain,
+}
+_READERS = {
+    "features": map_from_plain,
+    "hidden_layer_sizes": layers_from_plain,
+    "noise_schedule": schedule_from_plain,
+}
 """Of parameters that are more than numbers and words."""
 
 
@@ -121,9 +135,9 @@ def save_model(model: Model, path: str | os.PathLike[str], *, extra: Any = None)
     if isinstance(model, OutputModel):
         document["public"] = describe(model)
         rebuild(copy.copy(model), document["public"])
-    elif isinstance(model, DPNMF):
-        document["public"] = describe_factors(model)
-        rebuild_factors(copy.copy(model), document["public"])
+    elif isinstance(model, BlockModel):
+        document["public"] = describe_blocks(model)
+        rebuild_blocks(copy.copy(model), document["public"])
     try:
         document["digest"] = _digest(document)
         text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
@@ -164,17 +178,17 @@ def load_model_and_extra(path: str | os.PathLike[str]) -> tuple[Model, Any]:
         _check_whole(document)
         model = _built(document["class"], document["parameters"])
         _restore(model, document["fitted"])
-        if isinstance(model, DPNMF):
+        if isinstance(model, BlockModel):
             check_length(document["certificate"])
         model.certificate_ = Certificate.from_json(json.dumps(document["certificate"]))
         _check_fitted(model)
         if isinstance(model, OutputModel):
             rebuild(model, document["public"])
-        elif isinstance(model, DPNMF):
-            rebuild_factors(model, document["public"])
+        elif isinstance(model, BlockModel):
+            rebuild_blocks(model, document["public"])
         extra = document["extra"]
     except TacitError as error:
-        raise InvalidInput(f"{path} is not a model that can be used: {error}") from None
+        raise InvalidInput(f"{path} is not a model that can be used: {_in_short(error)}") from None
     except UnicodeDecodeError:
         raise InvalidInput(f"{path} is not a model: it is not UTF-8 text") from None
     except RecursionError:
@@ -184,12 +198,18 @@ def load_model_and_extra(path: str | os.PathLike[str]) -> tuple[Model, Any]:
     except json.JSONDecodeError:
         raise InvalidInput(f"{path} is not a model: it is not JSON") from None
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-        why = " ".join(str(error).split())[:200]
-        raise InvalidInput(f"{path} is not a model that can be used: {type(error).__name__}: {why}") from None
+        why = f"{type(error).__name__}: {_in_short(error)}"
+        raise InvalidInput(f"{path} is not a model that can be used: {why}") from None
     return model, extra
 
 
 # -- reading ----------------------------------------------------------------------------------------------
+
+
+def _in_short(error: Exception) -> str:
+    """One line, also if it quotes what the file holds."""
+    text = " ".join(str(error).split())
+    return text if len(text) <= LONGEST_WORDS else f"{text[:LONGEST_WORDS]}…"
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -116,7 +116,7 @@ class LayerMap:
         raise NotImplementedError
 
     def forward(self, W: Rows, design: Rows) -> Rows:
-        """Pre-activations, flat, channel by channel: those of a record do not depend on its place."""
+        """Pre-activations, flat, channel by channel: those of a record do not depend on its place. W is ``coarse``."""
         m, patches, width = design.shape
         out = exact_product(design.reshape(m * patches, width), W).reshape(m, patches, len(W))
         return np.ascontiguousarray(out.transpose(0, 2, 1)).reshape(m, -1)
@@ -126,11 +126,11 @@ class LayerMap:
         m, outputs = len(flat), self.weights[0]
         return np.ascontiguousarray(flat.reshape(m, outputs, -1).transpose(0, 2, 1))
 
-    def backward(self, W: Rows, residual: Rows) -> Rows:
-        """The adjoint of x ↦ W·design(x): flat residuals → states."""
+    def backward(self, transposed: Rows, residual: Rows) -> Rows:
+        """The adjoint of x ↦ W·design(x): flat residuals → states; from Wᵀ without the constant, ``coarse``."""
         r = self.by_patch(residual)
         m, patches, outputs = r.shape
-        columns = exact_product(r.reshape(m * patches, outputs), W[:, :-1].T)
+        columns = exact_product(r.reshape(m * patches, outputs), transposed)
         return self.spread(columns.reshape(m, patches, -1))
 
     def _pooled(self, x: Rows) -> Rows:

@@ -22,11 +22,11 @@ from scipy.linalg import cho_factor, cho_solve
 
 from tacit import _validate
 from tacit.errors import InvalidInput
-from tacit.kernels.exact import exact_product
+from tacit.kernels.exact import coarse, exact_product
 from tacit.kernels.rows import row_squares
 from tacit.problem.layers import BIAS, Convolution, Dense, LayerMap, Shape, layer_map
 
-__all__ = ["LOSSES", "Architecture", "Connection", "Hidden", "architecture", "relu_step"]
+__all__ = ["LOSSES", "Architecture", "Connection", "Hidden", "Prepared", "architecture", "relu_step"]
 
 Rows = NDArray[np.float64]
 LOSSES = ("cross_entropy", "squared")
@@ -108,6 +108,24 @@ class Architecture:
 
     # -- forward ----------------------------------------------------------------------------------------------
 
+    def prepared(self, weights: Sequence[Rows]) -> Prepared:
+        """What follows from the weights alone, once for all records.
+
+        Args:
+            weights: of each connection.
+
+        Returns:
+            Them, ready for exact products, and the solutions of the normal equations of dense layers.
+        """
+        forward = tuple(coarse(W) for W in weights)
+        backward = tuple(coarse(W[:, :-1].T) for W in weights)
+        solved: dict[int, Rows] = {}
+        for s in range(1, self.depth + 1):
+            uses = self._uses(s)
+            if all(self.connections[j].map.patches == 1 and self.connections[j].map.pool == 1 for j, _ in uses):
+                solved[s] = _solution(np.concatenate([weights[j][:, :-1] * math.sqrt(w) for j, w in uses]))
+        return Prepared(forward, backward, solved)
+
     def outputs_of(self, weights: Sequence[Rows], x: Rows) -> Rows:
         """The network itself: (records, K).
 
@@ -118,58 +136,30 @@ class Architecture:
         Returns:
             u_D.
         """
-        return self._forward(weights, x)[1][-1]
-
-    def _forward(self, weights: Sequence[Rows], x: Rows) -> tuple[list[Rows], list[Rows], list[Rows]]:
-        """States, pre-activations, and by how much each state was shortened."""
-        states, shrunk = [], []
-        pre: list[Rows] = []
-        for s in range(self.depth + 1):
-            raw = x if s == 0 else np.maximum(pre[s - 1], 0)
-            factor = _shortening(raw, self.norms[s])
-            states.append(raw * factor[:, None])
-            shrunk.append(factor)
-            pre.append(self._pre(weights, states, s))
-        return states, pre, shrunk
-
-    def _pre(self, weights: Sequence[Rows], states: list[Rows], target: int) -> Rows:
-        parts = [self._image(weights, j, states[self.connections[j].source]) for j in self.into(target)]
-        return parts[0] if len(parts) == 1 else np.sum(parts, axis=0)
-
-    def _design(self, j: int, state: Rows) -> Rows:
-        c = self.connections[j]
-        return c.map.design(state, BIAS * self.norms[c.source])
-
-    def _image(self, weights: Sequence[Rows], j: int, state: Rows) -> Rows:
-        return self.connections[j].map.forward(weights[j], self._design(j, state))
+        return _Pass(self, self.prepared(weights), x).pre[-1]
 
     # -- hidden variables ---------------------------------------------------------------------------------------
 
-    def hidden(self, weights: Sequence[Rows], x: Rows, target: Rows) -> Hidden:
+    def hidden(self, weights: Sequence[Rows] | Prepared, x: Rows, target: Rows) -> Hidden:
         """The x and u of records, from the weights and each record alone.
 
         Args:
-            weights: of each connection.
+            weights: of each connection, or what ``prepared`` made of them.
             x: (records, features).
             target: (records, K): one-hot classes, or values.
 
         Returns:
             What the updates of the weights need of them.
         """
-        states, pre, shrunk = self._forward(weights, x)
+        at = _Pass(self, weights if isinstance(weights, Prepared) else self.prepared(weights), x)
         D = self.depth
-        aims: list[Rows] = [np.empty(0)] * D
         for s in range(D, 0, -1):
             rounds = NEWTON if s == D and self.loss == "cross_entropy" else 1
             for _ in range(rounds):
-                moved = self._moved_state(weights, s, states, pre, aims, target)
-                states[s] = moved * _shortening(moved, self.norms[s])[:, None]
-                for t in {self.connections[j].target for j in self.out_of(s)}:
-                    pre[t] = self._pre(weights, states, t)
-            aims[s - 1] = relu_step(pre[s - 1], states[s] / shrunk[s][:, None])
-        residuals = [*(aims[t] - pre[t] for t in range(D)), -self._slope(pre[D], target)]
-        designs = tuple(self._design(j, states[c.source]) for j, c in enumerate(self.connections))
-        return Hidden(designs, tuple(residuals))
+                at.move(s, target)
+            at.aims[s - 1] = relu_step(at.pre[s - 1], at.states[s] / at.shrunk[s][:, None])
+        residuals = [*(at.aims[t] - at.pre[t] for t in range(D)), -self._slope(at.pre[D], target)]
+        return Hidden(tuple(at.designs), tuple(residuals))
 
     def _slope(self, outputs: Rows, target: Rows) -> Rows:
         """∂R/∂u_D."""
@@ -178,24 +168,9 @@ class Architecture:
         e = np.exp(outputs - outputs.max(axis=1, keepdims=True))
         return np.asarray(e / e.sum(axis=1, keepdims=True) - target)
 
-    def _moved_state(
-        self,
-        weights: Sequence[Rows],
-        s: int,
-        states: list[Rows],
-        pre: list[Rows],
-        aims: list[Rows],
-        target: Rows,
-    ) -> Rows:
-        """Argmin over x_s of γ/2‖x_s − σ(u)‖² and all that reads it; cross-entropy by its majorant ¼‖·‖² + linear."""
-        uses = [(j, self._weight(self.connections[j].target)) for j in self.out_of(s)]
-        wanted = [
-            (aims[t] - pre[t]) if (t := self.connections[j].target) < self.depth else self._output_aim(pre[t], target)
-            for j, _ in uses
-        ]
-        if all(self.connections[j].map.patches == 1 and self.connections[j].map.pool == 1 for j, _ in uses):
-            return states[s] + _dense_step([(weights[j][:, :-1], w) for j, w in uses], wanted)
-        return states[s] + self._conjugate_step(weights, uses, wanted)
+    def _uses(self, s: int) -> list[tuple[int, float]]:
+        """Connections that read x_s, and how much each counts."""
+        return [(j, self._weight(self.connections[j].target)) for j in self.out_of(s)]
 
     def _weight(self, target: int) -> float:
         """How much a use of x counts, in units of γ."""
@@ -207,18 +182,83 @@ class Architecture:
         """Where the majorant of R wants the outputs, less where they are."""
         return -self._slope(outputs, target) * (1.0 if self.loss == "squared" else 2.0)
 
-    def _conjugate_step(self, weights: Sequence[Rows], uses: list[tuple[int, float]], wanted: list[Rows]) -> Rows:
+
+@dataclass(frozen=True)
+class Prepared:
+    """What follows from the weights alone.
+
+    Attributes:
+        forward: W of each connection, for exact products.
+        backward: Wᵀ without the constant.
+        solved: Aᵀ(I + AAᵀ)⁻¹ of the states that dense layers read, A being those layers one above the other.
+    """
+
+    forward: tuple[Rows, ...]
+    backward: tuple[Rows, ...]
+    solved: dict[int, Rows]
+
+
+class _Pass:
+    """A forward pass, and states that move: designs and pre-activations are always those of the current states."""
+
+    def __init__(self, network: Architecture, weights: Prepared, x: Rows) -> None:
+        self.network, self.weights = network, weights
+        self.states: list[Rows] = []
+        self.shrunk: list[Rows] = []
+        self.pre: list[Rows] = []
+        self.designs: list[Rows] = [np.empty(0)] * len(network.connections)
+        self.images: list[Rows] = [np.empty(0)] * len(network.connections)
+        self.aims: list[Rows] = [np.empty(0)] * network.depth
+        for s in range(network.depth + 1):
+            raw = x if s == 0 else np.maximum(self.pre[s - 1], 0)
+            factor = _shortening(raw, network.norms[s])
+            self.states.append(raw * factor[:, None])
+            self.shrunk.append(factor)
+            self._read(s)
+            self.pre.append(self._sum(s))
+
+    def _read(self, s: int) -> None:
+        """Designs and images of what reads x_s."""
+        for j in self.network.out_of(s):
+            c = self.network.connections[j]
+            self.designs[j] = c.map.design(self.states[s], BIAS * self.network.norms[s])
+            self.images[j] = c.map.forward(self.weights.forward[j], self.designs[j])
+
+    def _sum(self, t: int) -> Rows:
+        parts = [self.images[j] for j in self.network.into(t)]
+        return parts[0] if len(parts) == 1 else np.sum(parts, axis=0)
+
+    def move(self, s: int, target: Rows) -> None:
+        """x_s ← argmin of γ/2‖x_s − σ(u)‖² and all that reads it; cross-entropy by its majorant ¼‖·‖² + linear."""
+        network, uses = self.network, self.network._uses(s)
+        wanted = []
+        for j, _ in uses:
+            t = network.connections[j].target
+            last = t == network.depth
+            wanted.append(network._output_aim(self.pre[t], target) if last else self.aims[t] - self.pre[t])
+        if s in self.weights.solved:
+            scaled = [v * math.sqrt(w) for (_, w), v in zip(uses, wanted, strict=True)]
+            step = exact_product(
+                scaled[0] if len(scaled) == 1 else np.concatenate(scaled, axis=1), self.weights.solved[s]
+            )
+        else:
+            step = self._conjugate_step(uses, wanted)
+        moved = self.states[s] + step
+        self.states[s] = moved * _shortening(moved, network.norms[s])[:, None]
+        self._read(s)
+        for t in {network.connections[j].target for j, _ in uses}:
+            self.pre[t] = self._sum(t)
+
+    def _conjugate_step(self, uses: list[tuple[int, float]], wanted: list[Rows]) -> Rows:
         """(I + Σ w AᵀA)⁻¹ Σ w Aᵀv, matrix-free, every record with steps of its own."""
+        maps = {j: self.network.connections[j].map for j, _ in uses}
 
         def adjoint(parts: list[Rows]) -> Rows:
-            sums = [w * self.connections[j].map.backward(weights[j], v) for (j, w), v in zip(uses, parts, strict=True)]
+            sums = [w * maps[j].backward(self.weights.backward[j], v) for (j, w), v in zip(uses, parts, strict=True)]
             return sums[0] if len(sums) == 1 else np.sum(sums, axis=0)
 
         def normal(d: Rows) -> Rows:
-            images = [
-                self.connections[j].map.forward(weights[j], self.connections[j].map.design(d, 0)) for j, _ in uses
-            ]
-            return d + adjoint(images)
+            return d + adjoint([maps[j].forward(self.weights.forward[j], maps[j].design(d, 0.0)) for j, _ in uses])
 
         residual = adjoint(wanted)
         step, direction = np.zeros_like(residual), residual
@@ -248,19 +288,17 @@ def relu_step(inner: Rows, outer: Rows) -> Rows:
     return np.where(kept, np.where(inner + outer <= 0, np.minimum(inner, 0), inner), (inner + outer) / 2)
 
 
-def _dense_step(uses: list[tuple[Rows, float]], wanted: list[Rows]) -> Rows:
-    """(I + Σ w AᵀA)⁻¹ Σ w Aᵀv by one Cholesky factorisation of the smaller side."""
-    A = np.concatenate([a * math.sqrt(w) for a, w in uses])
-    v = np.concatenate([b * math.sqrt(w) for (_, w), b in zip(uses, wanted, strict=True)], axis=1)
+def _solution(A: Rows) -> Rows:
+    """Aᵀ(I + AAᵀ)⁻¹ = (I + AᵀA)⁻¹Aᵀ, by a Cholesky factorisation of the smaller side, for exact products."""
     outputs, inputs = A.shape
     try:
         if outputs <= inputs:
-            B = cho_solve(cho_factor(A @ A.T + np.eye(outputs), check_finite=False), A, check_finite=False)
+            B = cho_solve(cho_factor(A @ A.T + np.eye(outputs), check_finite=False), A, check_finite=False).T
         else:
-            B = cho_solve(cho_factor(A.T @ A + np.eye(inputs), check_finite=False), A.T, check_finite=False).T
+            B = cho_solve(cho_factor(A.T @ A + np.eye(inputs), check_finite=False), A.T, check_finite=False)
     except np.linalg.LinAlgError:  # weights beyond all measure: public, and the same for every record
-        B = np.zeros_like(A)
-    return exact_product(v, B.T)
+        B = np.zeros_like(A.T)
+    return coarse(B)
 
 
 def _shortening(rows: Rows, norm: float) -> Rows:

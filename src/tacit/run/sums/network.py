@@ -13,7 +13,7 @@ from tacit.errors import InvalidInput
 from tacit.kernels.rows import row_squares
 from tacit.problem.layers import Convolution, Dense
 from tacit.problem.moments import moments_bound, moments_diameter
-from tacit.problem.network import Architecture, Hidden, architecture
+from tacit.problem.network import Architecture, Hidden, Prepared, architecture
 from tacit.run.blocks import Block, BlockProblem, GradientStep, Values, register_problem
 from tacit.run.sums.gram import upper_triangle
 from tacit.run.sums.outputs import FeatureRows, TableRows, shortened
@@ -119,14 +119,15 @@ class BlockNetwork(BlockProblem):
 
     def _sums(self, values: Values, index: Index, blocks: tuple[int, ...]) -> tuple[Array, ...]:
         out = [np.zeros(self.blocks[j].release_size) for j in blocks]
+        weights = self._network.prepared(values)
         for first in range(0, len(index), self._part):
             part = index[first : first + self._part]
-            hidden = self._hidden(values, part)
+            hidden = self._hidden(weights, part)
             for total, j in zip(out, blocks, strict=True):
                 total += self._summed(j, hidden)
         return tuple(out)
 
-    def _hidden(self, values: Values, part: Index) -> Hidden:
+    def _hidden(self, values: Values | Prepared, part: Index) -> Hidden:
         x = np.asarray(shortened(self._rows.take(part), self._network.norms[0]), np.float64)
         y = np.clip(np.nan_to_num(np.asarray(self._target[part], np.float64)), -1.0, 1.0)
         return self._network.hidden(values, x, y)
