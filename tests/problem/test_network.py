@@ -7,8 +7,9 @@ import pytest
 
 from tacit.errors import InvalidInput
 from tacit.kernels.exact import coarse
+from tacit.kernels.relu import relu_step
 from tacit.problem.layers import BIAS, Convolution, Dense, layer_map
-from tacit.problem.network import Architecture, _Pass, architecture, relu_step
+from tacit.problem.network import Architecture, _Pass, architecture
 
 LAYERS = [
     (Dense(4), (5,)),
@@ -69,12 +70,13 @@ def test_backward_is_the_adjoint_of_forward(layer, shape):
 def test_the_relu_step_is_the_best_of_a_fine_grid(seed):
     rng = np.random.default_rng(seed)
     inner, outer = rng.normal(size=(2, 200)) * rng.choice([0.3, 3.0])
+    shrunk = rng.choice([1.0, 0.5])
     grid = np.linspace(-12, 12, 24_001)[:, None]
 
     def cost(u):
-        return (outer - np.maximum(u, 0)) ** 2 / 2 + (u - inner) ** 2 / 2
+        return (outer / shrunk - np.maximum(u, 0)) ** 2 / 2 + (u - inner) ** 2 / 2
 
-    found = cost(relu_step(inner, outer))
+    found = cost(relu_step(inner[None], outer[None], np.array([shrunk]))[0])
     assert (found <= cost(grid).min(axis=0) + 1e-12).all()
 
 

@@ -23,10 +23,11 @@ from scipy.linalg import cho_factor, cho_solve
 from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.kernels.exact import coarse, exact_product
+from tacit.kernels.relu import relu_step
 from tacit.kernels.rows import row_squares
 from tacit.problem.layers import BIAS, Convolution, Dense, LayerMap, Shape, layer_map
 
-__all__ = ["LOSSES", "Architecture", "Connection", "Hidden", "Prepared", "architecture", "relu_step"]
+__all__ = ["LOSSES", "Architecture", "Connection", "Hidden", "Prepared", "architecture"]
 
 Rows = NDArray[np.float64]
 LOSSES = ("cross_entropy", "squared")
@@ -34,7 +35,6 @@ NEWTON = 2
 """Majorised Newton steps for the last x under cross-entropy: a fixed number, so that no record decides."""
 CONJUGATE = 8
 """Conjugate-gradient steps for an x below a convolution: fixed for the same reason."""
-THRESHOLD = float(np.sqrt(2) - 1)
 SHRINK = 1 - 2.0**-40
 """Long states are made this much shorter than ρ, so that rounding cannot make them longer."""
 
@@ -157,7 +157,7 @@ class Architecture:
             rounds = NEWTON if s == D and self.loss == "cross_entropy" else 1
             for _ in range(rounds):
                 at.move(s, target)
-            at.aims[s - 1] = relu_step(at.pre[s - 1], at.states[s] / at.shrunk[s][:, None])
+            at.aims[s - 1] = relu_step(at.pre[s - 1], at.states[s], at.shrunk[s])
         residuals = [*(at.aims[t] - at.pre[t] for t in range(D)), -self._slope(at.pre[D], target)]
         return Hidden(tuple(at.designs), tuple(residuals))
 
@@ -272,20 +272,6 @@ class _Pass:
             direction = residual + (now / np.where(left > 0, left, np.inf))[:, None] * direction
             left = now
         return step
-
-
-def relu_step(inner: Rows, outer: Rows) -> Rows:
-    """Argmin over u of ½(outer − max(u, 0))² + ½(u − inner)², entry by entry (eq. 10).
-
-    Args:
-        inner: Wx.
-        outer: x of the next layer.
-
-    Returns:
-        u.
-    """
-    kept = (inner + outer <= 0) | ((outer >= 0) & (inner <= -THRESHOLD * outer))
-    return np.where(kept, np.where(inner + outer <= 0, np.minimum(inner, 0), inner), (inner + outer) / 2)
 
 
 def _solution(A: Rows) -> Rows:

@@ -16,7 +16,7 @@ from tacit.problem.moments import moments_bound, moments_diameter
 from tacit.problem.network import Architecture, Hidden, Prepared, architecture
 from tacit.run.blocks import Block, BlockProblem, GradientStep, Values, register_problem
 from tacit.run.sums.gram import upper_triangle
-from tacit.run.sums.outputs import FeatureRows, TableRows, shortened
+from tacit.run.sums.outputs import FeatureRows, TableRows
 
 __all__ = ["BlockNetwork", "LayerStatistic", "layer_size"]
 
@@ -128,7 +128,7 @@ class BlockNetwork(BlockProblem):
         return tuple(out)
 
     def _hidden(self, values: Values | Prepared, part: Index) -> Hidden:
-        x = np.asarray(shortened(self._rows.take(part), self._network.norms[0]), np.float64)
+        x = np.asarray(self._rows.take(part), np.float64)
         y = np.clip(np.nan_to_num(np.asarray(self._target[part], np.float64)), -1.0, 1.0)
         return self._network.hidden(values, x, y)
 
