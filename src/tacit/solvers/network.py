@@ -153,7 +153,8 @@ def layer_blocks(
         update: "gradient" or "statistics".
         seed: public.
         steps: of the run.
-        step_size: the longest way of a layer's weights in the first step, if all records agree (gradients).
+        step_size: the longest way of a layer's weights in the first step, if all records agree (gradients); of a
+            convolution divided by √(patches that an entry is in).
         last_step: of the last step, in units of the first.
         contribution_norm: C, for all connections or one each.
         l2: λ.
@@ -181,7 +182,7 @@ def layer_blocks(
         weights.append(a)
         norms.append(U)
         if statistic is LayerStatistic.GRADIENT:
-            falling = Falling(s / C, share)
+            falling = Falling(s / (C * math.sqrt(c.map.uses)), share)  # a patch's weights act in many places
             # Lemma B.1; where the step is longer than that, clipping shortens it, and the paper would not claim more.
             claimed = np.minimum(1.0, np.abs([1 - falling.at(t, steps) * curvature * R**2 for t in range(steps)]))
             penalty = Penalty.of(1, l2=ridge) if ridge else None
