@@ -9,7 +9,7 @@ test (two-sided).
 NoiseCurve takes its spectrum from another data set with random labels, and the step size times the share that clipping
 leaves of a gradient there. Cells accumulate in ``results/training.jsonl``. ``python benchmarks/training.py`` makes the
 small tasks; ``--full`` adds the paper's protocol (CIFAR-10: days on a CPU); ``--only``, ``--epsilons``, ``--methods``
-and ``--seeds`` make a part.
+and ``--seeds`` make a part; ``--predicted`` prints what theory says of the noise instead.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from torch.func import functional_call, grad, vmap
 from untuned import show
 
 from tacit.accounting import banded_noise_multiplier, choose_bands
-from tacit.factorisation import Strategy, noisecurve_workload, optimise, prefix_sum
+from tacit.factorisation import Strategy, identity, noisecurve_workload, optimise, prefix_sum
 from tacit.torch import TrainingPlan, accuracy
 from tacit.torch.curvature import hessian_spectrum
 
@@ -429,6 +429,23 @@ def row(task: Task, epsilon: float, seeds: int, methods: list[str], board: Board
     return out
 
 
+def predicted(task: Task, epsilon: float) -> list[Cell]:
+    """What theory says of noise in the last iterate of a quadratic with the public spectrum: σ²·Tr(AX⁻¹) by method."""
+    out = []
+    for bands, rate in itertools.product(band_choices(task, epsilon), task.rates):
+        step = min(rate * clip_factor(task), STABLE / float(spectrum(task).max()))
+        workload = noisecurve_workload(spectrum(task), step, task.steps)
+        curve = noise_curve(task, bands, rate, REGULARISATION)
+        strategies = {"dpsgd": Strategy(identity(task.steps)), "bandmf": band_mf(task, bands), "noisecurve": curve}
+        cell: Cell = {"task": task.name, "ε": epsilon, "b": bands, "η": rate}
+        for method, strategy in strategies.items():
+            sigma = multiplier(task, epsilon, 1 if method == "dpsgd" else bands)
+            cell[f"σ {method}"] = f"{sigma:.3f}"
+            cell[method] = f"{sigma**2 * workload.value(strategy.bands):.0f}"
+        out.append(cell)
+    return out
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--full", action="store_true", help="the paper's protocol, too")
@@ -436,6 +453,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--epsilons", default="", help="separated by commas")
     parser.add_argument("--methods", default=",".join(METHODS))
     parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--predicted", action="store_true", help="what theory says of the noise; trains nothing")
     options = parser.parse_args(arguments)
     if folder() is None:
         print("training: skipped, set TACIT_DATA_DIR to the folder that holds large/*.npz", file=sys.stderr)
@@ -446,6 +464,9 @@ def main(arguments: list[str]) -> int:
     for name in chosen:
         task = TASKS[name]
         levels = [float(e) for e in options.epsilons.split(",") if e] or task.epsilons
+        if options.predicted:
+            rows += [cell for epsilon in levels for cell in predicted(task, epsilon)]
+            continue
         rows += [row(task, epsilon, options.seeds, options.methods.split(","), board) for epsilon in levels]
     show(rows)
     return 0
