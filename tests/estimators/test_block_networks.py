@@ -130,7 +130,7 @@ def test_budget_is_reserved_before_records_are_read(digits, tmp_path):
         ({"epochs": 1.5}, InvalidInput, "epochs"),
         ({"sampling": "full"}, InvalidInput, "sampling"),
         ({"init_seed": -1}, InvalidInput, "init_seed"),
-        ({"random_state": np.random.default_rng(0)}, InvalidInput, "random_state"),
+        ({"random_state": "a generator"}, InvalidInput, "random_state"),
         ({"budget": 1.0}, InvalidInput, "budget"),
         ({"progress": "yes"}, InvalidInput, "progress"),
         ({"gamma": -1.0}, InvalidInput, "gamma"),
