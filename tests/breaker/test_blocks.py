@@ -295,7 +295,7 @@ def stop(*_: Any, **__: Any) -> Any:
 @pytest.mark.parametrize("entry", [-1, 4, 10**6])
 def test_entries_outside_of_a_sparse_table_are_refused(entry: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """One row with a column number out of range makes compiled code read, and write, memory that is not the table's."""
-    monkeypatch.setattr(factorise, "run_blocks", stop)
+    monkeypatch.setattr("tacit.estimators._blocks.run_blocks", stop)
     table = sparse.csr_matrix(people())
     table.indices[1] = entry
     with pytest.raises(InvalidInput):

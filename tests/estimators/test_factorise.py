@@ -146,7 +146,7 @@ def test_a_failed_fit_leaves_no_old_model(monkeypatch):
     def interrupted(*a, **k):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "run_blocks", interrupted)
+    monkeypatch.setattr("tacit.estimators._blocks.run_blocks", interrupted)
     with pytest.raises(KeyboardInterrupt):
         model.fit(planted())
     assert not hasattr(model, "components_")

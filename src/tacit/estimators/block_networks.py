@@ -344,6 +344,7 @@ class DPBlockMLPRegressor(RegressorMixin, _BlockNetworkModel):  # type: ignore[m
     Args:
         hidden_layer_sizes: of the hidden layers.
         target_bounds: (low, high), public; targets outside are clipped, and so are predictions. Required.
+        step_size: shorter than for classes, because squared loss has one place to go to.
 
     Everything else is as in ``DPBlockMLPClassifier``.
     """
@@ -366,7 +367,7 @@ class DPBlockMLPRegressor(RegressorMixin, _BlockNetworkModel):  # type: ignore[m
         epochs: int = 10,
         sampling: str = "poisson",
         noise_schedule: NoiseSchedule = "constant",
-        step_size: float = 4.0,
+        step_size: float = 1.0,
         last_step: float = 0.1,
         l2: float = 0.0,
         gamma: float = 1.0,

@@ -179,14 +179,16 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  
         """
         X = self._checked(X, reset=True)
         plan, weight = self._planned(*X.shape)
-        rows = FactorRows(X, self.row_norm, observed_only=self.missing == "unobserved")
+
+        def people() -> FactorRows:
+            return FactorRows(X, self.row_norm, observed_only=self.missing == "unobserved")
 
         def problem() -> ItemFactors:
-            return ItemFactors(rows, plan.blocks[0], UPDATES[self.update], weight=weight, ridge=self.person_l2)
+            return ItemFactors(people(), plan.blocks[0], UPDATES[self.update], weight=weight, ridge=self.person_l2)
 
         (H,), certified, streams = run_certified(self, plan, (self._mark(),), problem)
         if self.release == "both":
-            self.person_factors_ = self._noisy_factors(rows, H, certified.certificate, streams)
+            self.person_factors_ = self._noisy_factors(people(), H, certified.certificate, streams)
         self.components_, self.certificate_, self.plan_ = H.copy(), certified.certificate, certified
         return self
 
