@@ -202,7 +202,8 @@ class ConvolutionMap(LayerMap):
     @property
     def _side(self) -> tuple[int, int]:
         _, h, w = self.pooled
-        return tuple((side + 2 * self.padding - self.kernel) // self.stride + 1 for side in (h, w))  # type: ignore
+        rows, columns = ((side + 2 * self.padding - self.kernel) // self.stride + 1 for side in (h, w))
+        return rows, columns
 
     @property
     def target(self) -> Shape:
