@@ -252,3 +252,11 @@ def test_what_does_not_fit_is_said_in_one_line(layers, more, message):
     with pytest.raises(InvalidInput, match=message) as raised:
         architecture((5,), layers, 2, **more)
     assert "\n" not in str(raised.value)
+
+
+def test_whole_numbers_of_any_type_are_sizes():
+    assert Dense(4.0) == Dense(4)
+    assert type(Dense(np.int64(4)).width) is int
+    assert architecture((5,), (4.0,), 2).shapes == ((5,), (4,))
+    with pytest.raises(InvalidInput, match="width"):
+        Dense(4.5)

@@ -38,8 +38,8 @@ class Dense:
     pool: int = 1
 
     def __post_init__(self) -> None:
-        _validate.positive_int(width=self.width)
-        _validate.positive_int(pool=self.pool)
+        for name in ("width", "pool"):  # 64.0 is taken as 64
+            object.__setattr__(self, name, _validate.positive_int(**{name: getattr(self, name)}))
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Convolution:
 
     def __post_init__(self) -> None:
         for name in ("channels", "kernel", "stride", "pool"):
-            _validate.positive_int(**{name: getattr(self, name)})
+            object.__setattr__(self, name, _validate.positive_int(**{name: getattr(self, name)}))
         if isinstance(self.padding, bool) or not isinstance(self.padding, int) or self.padding < 0:
             raise InvalidInput(f"padding must be a non-negative integer, got {self.padding!r}")
 
