@@ -199,7 +199,7 @@ def test_sums_that_are_kept_belong_to_their_state_and_batch() -> None:
         if change == 5:
             W[1][:] = -0.0
         with np.errstate(all="ignore"):
-            for kept, fresh in zip(together.totals(W, index), problem.totals(W, index), strict=True):
+            for kept, fresh in zip(together.totals(joined(W), index), problem.totals(W, index), strict=True):
                 assert (kept == fresh).all()
     total = BlockSum(problem, 0, together)
     everybody = np.ones((1, 9), bool)

@@ -157,7 +157,7 @@ def test_the_last_state_minimises_its_block(loss, picture):
     shape, layers = ((1, 6, 6), (Convolution(2, 3), Dense(4, pool=2))) if picture else ((5,), (4, 3))
     network = architecture(shape, layers, 3, norms=8.0, loss=loss)
     weights, x, y = drawn(network)
-    states = _Pass(network, network.prepared(weights), x).states
+    states = short_states(_Pass(network, network.prepared(weights), x))
     D = network.depth
     centre = states[D].copy()
 
@@ -216,6 +216,11 @@ def test_residuals_are_minus_the_gradients_of_the_objective(network):
             assert np.allclose(slope, -G[:, q, w], atol=10 * GRID * (1 + np.abs(slope).max()))
 
 
+def short_states(at):
+    """All states; the pass keeps x₀ as it came."""
+    return [at.states[0] * at.shrunk[0][:, None], *at.states[1:]]
+
+
 def recovered(network, weights, hidden, x, y):
     """The states and aims of a sweep, from a pass that is kept."""
     kept = []
@@ -228,7 +233,7 @@ def recovered(network, weights, hidden, x, y):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tacit.problem.network._Pass", Kept)
         network.hidden(weights, x, y)
-    states = kept[0].states
+    states = short_states(kept[0])
     pre = [plain_pre(network, weights, states, t) for t in range(network.depth)]
     return states, [hidden.residuals[t] + pre[t] for t in range(network.depth)]
 

@@ -231,7 +231,7 @@ def test_sums_together_are_made_once_and_belong_to_their_state():
         for flat in (state, state * 0.5):
             cut = tuple(v * (flat[0] / state[0]) for v in values)
             for i in range(len(problem.blocks)):
-                assert np.array_equal(together.totals(cut, index)[i], plain.total(i, cut, index))
+                assert np.array_equal(together.totals(flat, index)[i], plain.total(i, cut, index))
     assert len(calls) == 6  # three indices, two states, three blocks each
 
 

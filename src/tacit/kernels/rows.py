@@ -1,4 +1,4 @@
-"""Squared lengths of rows, summed in float64 at the speed of memory."""
+"""Rows in one pass: squared lengths, and scaled copies with a constant behind them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tacit.kernels._jit import jit
 
-__all__ = ["row_squares"]
+__all__ = ["row_squares", "scaled_with_constant"]
 
 
 @jit
@@ -42,4 +42,26 @@ def row_squares(rows: NDArray[Any]) -> NDArray[np.float64]:
         for j in range(whole, p):
             a0 += np.float64(row[j]) * np.float64(row[j])
         out[i] = ((a0 + a1) + (a2 + a3)) + ((a4 + a5) + (a6 + a7))
+    return out
+
+
+@jit
+def scaled_with_constant(rows: NDArray[Any], factors: NDArray[np.float64], constant: float) -> NDArray[np.float64]:
+    """(factor·row, constant) for each row, in float64.
+
+    Args:
+        rows: (m, p), of any type.
+        factors: (m,).
+        constant: the last column.
+
+    Returns:
+        (m, p + 1).
+    """
+    m, p = rows.shape
+    out = np.empty((m, p + 1))
+    for i in range(m):
+        factor, row, new = factors[i], rows[i], out[i]
+        for j in range(p):
+            new[j] = np.float64(row[j]) * factor
+        new[p] = constant
     return out

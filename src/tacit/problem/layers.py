@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.kernels.exact import exact_product
+from tacit.kernels.patches import fold, pool, unfold, unpool
+from tacit.kernels.rows import scaled_with_constant
 
 __all__ = ["BIAS", "Convolution", "ConvolutionMap", "Dense", "DenseMap", "LayerMap", "Shape", "layer_map"]
 
@@ -107,8 +109,8 @@ class LayerMap:
         """How many patches an entry of the state is in."""
         return 1.0
 
-    def design(self, x: Rows, constant: float) -> Rows:
-        """(records, patches, inputs + 1)."""
+    def design(self, x: Rows, constant: float, factors: Rows | None = None) -> Rows:
+        """(records, patches, inputs + 1) of the states, each times its factor."""
         raise NotImplementedError
 
     def spread(self, columns: Rows) -> Rows:
@@ -136,19 +138,14 @@ class LayerMap:
     def _pooled(self, x: Rows) -> Rows:
         if self.pool == 1:
             return x.reshape(len(x), *self.source)
-        c, h, w = self.pooled
-        k = self.pool
-        whole = x.reshape(len(x), *self.source)[:, :, : h * k, : w * k]
-        return np.asarray(whole.reshape(len(x), c, h, k, w, k).mean(axis=(3, 5)))
+        return np.asarray(pool(x.reshape(len(x), *self.source), self.pool))
 
     def _unpooled(self, x: Rows) -> Rows:
         """The adjoint of ``_pooled``, flat."""
         if self.pool == 1:
             return x.reshape(len(x), -1)
-        k, (_, h, w) = self.pool, self.pooled
-        out = np.zeros((len(x), *self.source), x.dtype)
-        out[:, :, : h * k, : w * k] = np.repeat(np.repeat(x / (k * k), k, axis=2), k, axis=3)
-        return out.reshape(len(x), -1)
+        _, h, w = self.source
+        return np.asarray(unpool(x, h, w, self.pool).reshape(len(x), -1))
 
 
 @dataclass(frozen=True)
@@ -171,12 +168,12 @@ class DenseMap(LayerMap):
         """(width, inputs + 1)."""
         return self.width, int(np.prod(self.pooled)) + 1
 
-    def design(self, x: Rows, constant: float) -> Rows:
+    def design(self, x: Rows, constant: float, factors: Rows | None = None) -> Rows:
         """(x, c)."""
-        out = np.empty((len(x), 1, self.weights[1]), x.dtype)
-        out[:, 0, :-1] = self._pooled(x).reshape(len(x), -1)
-        out[:, 0, -1] = constant
-        return out
+        scale = np.ones(len(x)) if factors is None else factors
+        if self.pool > 1:
+            x, scale = self._pooled(x * scale[:, None]).reshape(len(x), -1), np.ones(len(x))
+        return scaled_with_constant(x, scale, constant)[:, None]
 
     def spread(self, columns: Rows) -> Rows:
         """Back to states."""
@@ -226,28 +223,15 @@ class ConvolutionMap(LayerMap):
         """k²/stride²."""
         return self.kernel**2 / self.stride**2
 
-    def design(self, x: Rows, constant: float) -> Rows:
+    def design(self, x: Rows, constant: float, factors: Rows | None = None) -> Rows:
         """One row (patch, c) per position (im2col)."""
-        p = self.padding
-        picture = np.pad(self._pooled(x), ((0, 0), (0, 0), (p, p), (p, p)))
-        view = np.lib.stride_tricks.sliding_window_view(picture, (self.kernel, self.kernel), axis=(2, 3))
-        view = view[:, :, :: self.stride, :: self.stride].transpose(0, 2, 3, 1, 4, 5)
-        out = np.empty((len(x), self.patches, self.weights[1]), x.dtype)
-        out[:, :, :-1] = view.reshape(len(x), self.patches, -1)
-        out[:, :, -1] = constant
-        return out
+        short = x if factors is None else x * factors[:, None]
+        return np.asarray(unfold(self._pooled(short), self.kernel, self.stride, self.padding, constant))
 
     def spread(self, columns: Rows) -> Rows:
         """Every patch added to where it came from (col2im)."""
-        (c, h, w), k, p, s = self.pooled, self.kernel, self.padding, self.stride
-        rows, cols = self._side
-        parts = columns.reshape(len(columns), rows, cols, c, k, k)
-        out = np.zeros((len(columns), c, h + 2 * p, w + 2 * p), columns.dtype)
-        for i in range(k):
-            for j in range(k):
-                where = np.s_[:, :, i : i + s * rows : s, j : j + s * cols : s]
-                out[where] += parts[:, :, :, :, i, j].transpose(0, 3, 1, 2)
-        return self._unpooled(out[:, :, p : p + h, p : p + w])
+        c, h, w = self.pooled
+        return self._unpooled(fold(columns, c, h, w, self.kernel, self.stride, self.padding))
 
 
 def layer_map(layer: Dense | Convolution | int, source: Shape) -> LayerMap:

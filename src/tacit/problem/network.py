@@ -121,9 +121,9 @@ class Architecture:
         backward = tuple(coarse(W[:, :-1].T) for W in weights)
         solved: dict[int, Rows] = {}
         for s in range(1, self.depth + 1):
-            uses = self._uses(s)
-            if all(self.connections[j].map.patches == 1 and self.connections[j].map.pool == 1 for j, _ in uses):
-                solved[s] = _solution(np.concatenate([weights[j][:, :-1] * math.sqrt(w) for j, w in uses]))
+            readers = [(self.connections[j].map, weights[j][:, :-1], math.sqrt(w)) for j, w in self._uses(s)]
+            if all(m.patches == 1 for m, _, _ in readers):  # spread: rows of W as functions of x before pooling
+                solved[s] = _solution(np.concatenate([m.spread(W[:, None].copy()) * w for m, W, w in readers]))
         return Prepared(forward, backward, solved)
 
     def outputs_of(self, weights: Sequence[Rows], x: Rows) -> Rows:
@@ -199,7 +199,10 @@ class Prepared:
 
 
 class _Pass:
-    """A forward pass, and states that move: designs and pre-activations are always those of the current states."""
+    """A forward pass, and states that move: designs and pre-activations are always those of the current states.
+
+    x₀ never moves and is kept as it came: only its designs are made short.
+    """
 
     def __init__(self, network: Architecture, weights: Prepared, x: Rows) -> None:
         self.network, self.weights = network, weights
@@ -211,17 +214,17 @@ class _Pass:
         self.aims: list[Rows] = [np.empty(0)] * network.depth
         for s in range(network.depth + 1):
             raw = x if s == 0 else np.maximum(self.pre[s - 1], 0)
-            factor = _shortening(raw, network.norms[s])
-            self.states.append(raw * factor[:, None])
-            self.shrunk.append(factor)
-            self._read(s)
+            factors = _shortening(raw, network.norms[s])
+            self.states.append(raw if s == 0 else raw * factors[:, None])
+            self.shrunk.append(factors)
+            self._read(s, factors if s == 0 else None)
             self.pre.append(self._sum(s))
 
-    def _read(self, s: int) -> None:
-        """Designs and images of what reads x_s."""
+    def _read(self, s: int, factors: Rows | None = None) -> None:
+        """Designs and images of what reads x_s (times these factors)."""
         for j in self.network.out_of(s):
             c = self.network.connections[j]
-            self.designs[j] = c.map.design(self.states[s], BIAS * self.network.norms[s])
+            self.designs[j] = c.map.design(self.states[s], BIAS * self.network.norms[s], factors)
             self.images[j] = c.map.forward(self.weights.forward[j], self.designs[j])
 
     def _sum(self, t: int) -> Rows:
@@ -243,8 +246,9 @@ class _Pass:
             )
         else:
             step = self._conjugate_step(uses, wanted)
-        moved = self.states[s] + step
-        self.states[s] = moved * _shortening(moved, network.norms[s])[:, None]
+        step += self.states[s]
+        step *= _shortening(step, network.norms[s])[:, None]
+        self.states[s] = step
         self._read(s)
         for t in {network.connections[j].target for j, _ in uses}:
             self.pre[t] = self._sum(t)

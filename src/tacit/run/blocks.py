@@ -306,6 +306,11 @@ def _confined(value: Array) -> Array:
     return value
 
 
+def _at(row: Array, problem: BlockProblem) -> Values:
+    """All blocks of a state, as a problem may see them."""
+    return tuple(map(_confined, separated(row, problem.blocks)))
+
+
 class Together:
     """The sums of all blocks at one state and batch, made once: a function of both, whenever it is asked for.
 
@@ -317,11 +322,11 @@ class Together:
         self._problem = problem
         self._known: tuple[Array, NDArray[np.intp], tuple[Array, ...]] | None = None
 
-    def totals(self, values: Values, index: NDArray[np.intp]) -> tuple[Array, ...]:
-        """Those of the problem."""
-        state = joined(values)
+    def totals(self, state: Array, index: NDArray[np.intp]) -> tuple[Array, ...]:
+        """Those of the problem, at all blocks as one vector."""
         if self._known is None or not (np.array_equal(self._known[0], state) and np.array_equal(self._known[1], index)):
-            self._known = state, index.copy(), self._problem.totals(values, index)
+            own = state.copy()
+            self._known = own, index.copy(), self._problem.totals(_at(own, self._problem), index)
         return self._known[2]
 
 
@@ -358,21 +363,20 @@ class BlockSum(ClippedSum):
     def total(self, state: Array, batch: Mask) -> Array:
         """The problem's own sum of clipped contributions, replica by replica."""
         rows = zip(state, batch, strict=True)
-        out = np.stack([self._one(separated(row, self._problem.blocks), np.flatnonzero(mask)) for row, mask in rows])
+        out = np.stack([self._one(row, np.flatnonzero(mask)) for row, mask in rows])
         if out.shape != (len(state), self.size):
             raise MechanismMismatch(
                 f"block {self._block.name!r} announced sums of {self.size} numbers, not {out.shape}"
             )
         return out
 
-    def _one(self, values: Values, index: NDArray[np.intp]) -> Array:
+    def _one(self, row: Array, index: NDArray[np.intp]) -> Array:
         if not len(index):
             return np.zeros(self.size)
         with np.errstate(all="ignore"):  # a warning would tell about a record
-            at = tuple(map(_confined, values))
             if self._together is not None:
-                return np.asarray(self._together.totals(at, index)[self._index], np.float64)
-            return np.asarray(self._problem.total(self._index, at, index), np.float64)
+                return np.asarray(self._together.totals(row, index)[self._index], np.float64)
+            return np.asarray(self._problem.total(self._index, _at(row, self._problem), index), np.float64)
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> tuple[BlockSum, BlockSum, Array]:

@@ -43,7 +43,6 @@ from tacit.run.blocks import (
     Together,
     Values,
     joined,
-    separated,
 )
 from tacit.run.channel import noise_std
 from tacit.solvers.base import VIEWS
@@ -339,19 +338,23 @@ def run_blocks(
     _check(plan, problem, channel)
     together = Together(problem) if plan.order == "jacobi" and replicas == 1 else None
     totals = [BlockSum(problem, i, together) for i in range(len(plan.blocks))]
-    state = np.tile(joined(tuple(block.start for block in plan.blocks)), (replicas, 1))
+    values = [tuple(block.start for block in plan.blocks)] * replicas
     for step in range(plan.steps):
-        begun = state
+        state = _stacked(values)
         for i, total in enumerate(totals):
+            if plan.order == "gauss-seidel" and i > 0:
+                state = _stacked(values)
             sigma = noise_std(channel.mechanism, total, step * len(totals) + i)
-            noisy = channel.release(total, state if plan.order == "gauss-seidel" else begun)
-            rows = [_updated(plan, i, row, out, step, sigma) for row, out in zip(state, noisy, strict=True)]
-            state = rows[0][None] if replicas == 1 else np.stack(rows)
+            noisy = channel.release(total, state)
+            values = [_updated(plan, i, now, out, step, sigma) for now, out in zip(values, noisy, strict=True)]
         if progress is not None:
             progress(step + 1, plan.steps)
-    if replicas == 1:
-        return separated(state[0], plan.blocks)
-    return tuple(np.stack(parts) for parts in zip(*(separated(row, plan.blocks) for row in state), strict=True))
+    return values[0] if replicas == 1 else tuple(np.stack(parts) for parts in zip(*values, strict=True))
+
+
+def _stacked(values: Sequence[Values]) -> Array:
+    """One row per replica."""
+    return joined(values[0])[None] if len(values) == 1 else np.stack([joined(own) for own in values])
 
 
 def _check(plan: BlockPlan, problem: BlockProblem, channel: Channel) -> None:
@@ -363,13 +366,13 @@ def _check(plan: BlockPlan, problem: BlockProblem, channel: Channel) -> None:
         raise MechanismMismatch(f"planned for {plan.n} records, the problem holds {problem.records}")
 
 
-def _updated(plan: BlockPlan, i: int, row: Array, noisy: Array, step: int, sigma: float) -> Array:
-    """The state after block i's update; nothing here has met a record."""
-    values, block = separated(row, plan.blocks), plan.blocks[i]
+def _updated(plan: BlockPlan, i: int, values: Values, noisy: Array, step: int, sigma: float) -> Values:
+    """All blocks after block i's update; nothing here has met a record."""
+    block = plan.blocks[i]
     epoch, batch = divmod(step, plan.n_batches)
     named = dict(zip((b.name for b in plan.blocks), values, strict=True))
     at = Position(epoch, batch, plan.n_batches, step, plan.steps, plan.expected, sigma, named)
-    new = np.asarray(block.update(values[i], noisy, at), np.float64)
+    new = np.array(block.update(values[i], noisy, at), np.float64)  # a copy: an update may keep its own and change it
     if new.shape != block.shape:
         raise MechanismMismatch(f"the update of block {block.name!r} returned shape {new.shape}, not {block.shape}")
-    return joined((*values[:i], new, *values[i + 1 :]))
+    return (*values[:i], new, *values[i + 1 :])

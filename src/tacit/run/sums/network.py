@@ -25,7 +25,7 @@ Index = NDArray[np.intp]
 Rows = NDArray[Any]  # float32 or float64
 PART_ENTRIES = 1 << 20
 """Entries of the designs of a part of a batch."""
-LARGEST_PART, SMALLEST_PART = 512, 16
+LARGEST_PART, SMALLEST_PART = 256, 16
 
 
 class LayerStatistic(Enum):
@@ -128,7 +128,7 @@ class BlockNetwork(BlockProblem):
         return tuple(out)
 
     def _hidden(self, values: Values | Prepared, part: Index) -> Hidden:
-        x = np.asarray(self._rows.take(part), np.float64)
+        x = self._rows.take(part)
         y = np.clip(np.nan_to_num(np.asarray(self._target[part], np.float64)), -1.0, 1.0)
         return self._network.hidden(values, x, y)
 
@@ -136,17 +136,17 @@ class BlockNetwork(BlockProblem):
         """The sum of clipped contributions of a part."""
         c = self._network.connections[j]
         design, residual = hidden.designs[j], c.map.by_patch(hidden.residuals[c.target])
-        ok = np.isfinite(row_squares(_flat(design))) & np.isfinite(row_squares(_flat(residual)))
+        squares = row_squares(_flat(design)), row_squares(_flat(residual))
+        ok = np.isfinite(squares[0]) & np.isfinite(squares[1])
         if not ok.all():
-            design, residual = np.where(ok[:, None, None], design, 0.0), np.where(ok[:, None, None], residual, 0.0)
+            design, residual = (np.where(ok[:, None, None], A, 0.0) for A in (design, residual))
+            squares = tuple(np.where(ok, square, 0.0) for square in squares)
         if c.map.patches > 1:
             formed = _flat(np.matmul(residual.transpose(0, 2, 1), design))
             return np.asarray(-(_factor(np.sqrt(row_squares(formed)), self.blocks[j].bound) @ formed))
-        X, R = design[:, 0], residual[:, 0]
-        norms = np.sqrt(row_squares(R))
+        X, R, (lengths, norms) = design[:, 0], residual[:, 0], map(np.sqrt, squares)
         if self._statistic is LayerStatistic.GRADIENT:
-            short = R * _factor(norms * np.sqrt(row_squares(X)), self.blocks[j].bound)[:, None]
-            return -_cross(short, X)
+            return _cross(R * -_factor(norms * lengths, self.blocks[j].bound)[:, None], X)
         cross = _cross(R * _factor(norms, self._residual_norms[j])[:, None], X)
         return np.concatenate([self._weights[j] * upper_triangle(X.T @ X), cross])
 
