@@ -136,15 +136,15 @@ class BlockNetwork(BlockProblem):
         """The sum of clipped contributions of a part."""
         c = self._network.connections[j]
         design, residual = hidden.designs[j], c.map.by_patch(hidden.residuals[c.target])
-        squares = row_squares(_flat(design)), row_squares(_flat(residual))
-        ok = np.isfinite(squares[0]) & np.isfinite(squares[1])
+        lengths, norms = (np.sqrt(row_squares(_flat(A))) for A in (design, residual))
+        ok = np.isfinite(lengths) & np.isfinite(norms)
         if not ok.all():
             design, residual = (np.where(ok[:, None, None], A, 0.0) for A in (design, residual))
-            squares = tuple(np.where(ok, square, 0.0) for square in squares)
+            lengths, norms = (np.where(ok, length, 0.0) for length in (lengths, norms))
         if c.map.patches > 1:
             formed = _flat(np.matmul(residual.transpose(0, 2, 1), design))
             return np.asarray(-(_factor(np.sqrt(row_squares(formed)), self.blocks[j].bound) @ formed))
-        X, R, (lengths, norms) = design[:, 0], residual[:, 0], map(np.sqrt, squares)
+        X, R = design[:, 0], residual[:, 0]
         if self._statistic is LayerStatistic.GRADIENT:
             return _cross(R * -_factor(norms * lengths, self.blocks[j].bound)[:, None], X)
         cross = _cross(R * _factor(norms, self._residual_norms[j])[:, None], X)
