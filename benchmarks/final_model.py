@@ -60,6 +60,7 @@ GRIDS: dict[str, list[Cell]] = {
         *_settings((0.2, 0.5, 1.0), ((300, 15),)),
         *_settings((0.5, 1.0), ((150, 15),)),
         *_settings((0.5,), ((100, 30),)),
+        *_settings((0.3,), ((150, 15), (100, 30))),
     ],
     "logistic": _settings((0.2, 0.5), ((300, 30), (100, 30))),
     "dpsgd fourier": _settings((0.3,), ((300, 30),), step_fraction=(1.0, 3.0)),
