@@ -42,7 +42,8 @@ def case(name: str) -> dict[str, object]:
     X = rng.standard_normal((n, width), dtype=np.float32) / np.float32(width**0.5)
     y, loss = rng.integers(K, size=n), Softmax(K, 0.3)
     if P:
-        s = GatedOutputs(TableRows(X), y, loss, row_norm=1.0, gates=rng.normal(size=(P, width)))
+        short = ShortRows(TableRows(X), (P / 2) ** 0.5)
+        s = GatedOutputs(short, y, loss, row_norm=1.0, gates=rng.normal(size=(P, width)))
     else:
         s = LinearOutputs(ShortRows(TableRows(X), 1.0), y, loss, row_norm=1.0)
     sizes = {"n": n, "batch_size": b, "epochs": 1 if P else EPOCHS}

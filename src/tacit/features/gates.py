@@ -12,6 +12,7 @@ from tacit import _validate
 from tacit.features._draws import gaussians, public_seed
 from tacit.features._lengths import public_norm, relative, shortened
 from tacit.features._map import FeatureMap, blocks, records
+from tacit.kernels.exact import half_spaces
 from tacit.preprocessing.certificates import public_step
 
 __all__ = ["ReluGates"]
@@ -74,7 +75,7 @@ class ReluGates(FeatureMap):
 
     def _open(self, x: NDArray[Any]) -> NDArray[np.bool_]:
         direction, _ = relative(x)
-        return np.asarray(direction @ self.gates_.T >= 0.0)
+        return half_spaces(direction, self.gates_)
 
     def _prepare(self, p: int) -> int:
         count = _validate.positive_int(n_gates=self.n_gates)

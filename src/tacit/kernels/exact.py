@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tacit.kernels._jit import jit
 
-__all__ = ["coarse", "exact_product", "rounded_rows"]
+__all__ = ["coarse", "exact_product", "half_spaces", "rounded_rows"]
 
 Array = NDArray[np.float64]
 MANTISSA = 52
@@ -87,3 +87,16 @@ def exact_product(X: Array, W: Array) -> Array:
         (m, q); NaN where a row of X is not finite.
     """
     return np.asarray(rounded_rows(np.ascontiguousarray(X, np.float64), _bits(X.shape[1])) @ W.T)
+
+
+def half_spaces(X: Array, U: Array) -> NDArray[np.bool_]:
+    """1(u_jᵀx ≥ 0) for each row x, whoever is beside it: a sign that may turn with a last bit needs an exact product.
+
+    Args:
+        X: (m, p), float32 or float64.
+        U: (P, p), finite.
+
+    Returns:
+        (m, P); False where a row is not finite.
+    """
+    return np.asarray(exact_product(X, coarse(U)) >= 0)

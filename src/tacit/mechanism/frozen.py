@@ -94,9 +94,10 @@ class Schedule(_ByContent):
     Schedule(0.5 × 10000000)
     """
 
-    __slots__ = ("_counts", "_length", "_values")
+    __slots__ = ("_counts", "_ends", "_length", "_values")
     _values: Array
     _counts: NDArray[np.int64]
+    _ends: NDArray[np.int64]
     _length: int
 
     def __init__(self, values: ArrayLike, counts: ArrayLike | None = None, *, name: str = "schedule") -> None:
@@ -110,6 +111,9 @@ class Schedule(_ByContent):
         v, n = v[starts], np.add.reduceat(n, starts)
         object.__setattr__(self, "_values", v)
         object.__setattr__(self, "_counts", n)
+        ends = np.cumsum(n)
+        ends.setflags(write=False)
+        object.__setattr__(self, "_ends", ends)
         object.__setattr__(self, "_length", int(n.sum()))
         self._seal(v, n)
 
@@ -176,7 +180,7 @@ class Schedule(_ByContent):
             raise IndexError(f"step {step} of {self._length}")
         if self.is_constant:
             return float(self._values[0])
-        return float(self._values[int(np.searchsorted(np.cumsum(self._counts), step, side="right"))])
+        return float(self._values[int(self._ends.searchsorted(step, side="right"))])
 
     def sum_of_squares(self) -> float:
         """Σ value² over all steps, correctly rounded over the runs."""

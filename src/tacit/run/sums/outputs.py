@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.errors import InvalidInput
+from tacit.kernels.exact import half_spaces
 from tacit.kernels.rows import row_squares
 from tacit.problem.outputs import OneVsRest, OutputLoss, Softmax, SquaredOutputs
 from tacit.run.clipped_sum import ClippedSum, Mask, register
@@ -94,11 +95,12 @@ def open_gates(rows: Rows, gates: Rows, R: float) -> tuple[Rows, Rows]:
         R: the norm of lifted records.
 
     Returns:
-        Rows (m, d) and weights of the gates (m, P): x̃ = (weight_j·x)_j.
+        Rows (m, d) and weights of the gates (m, P): x̃ = (weight_j·x)_j. Both of a record depend on it alone, to the
+        bit: a gate that turned with the record's place in a batch would move the sum by another record's contribution.
     """
     P = len(gates)
     short = shortened(rows, R * float(np.sqrt(P / 2)))
-    mask = (short @ gates.T.astype(short.dtype) >= 0).astype(short.dtype)
+    mask = half_spaces(short, gates).astype(short.dtype)
     length = np.sqrt(row_squares(short) * (2 / P) * mask.sum(axis=1))
     factor = np.sqrt(2 / P) * np.minimum(1.0, R * SHRINK / np.maximum(length, 1e-300))
     mask *= factor[:, None].astype(short.dtype)
@@ -158,12 +160,14 @@ class _Outputs(ClippedSum):
     def _one(self, theta: Array, index: NDArray[np.intp]) -> Array:
         """Parts of a batch, summed in float64: float32 sums over very many rows would drift."""
         far = FARTHEST / self._R
-        if not np.abs(theta).max() <= far:  # also NaN
+        if not (theta.max() <= far and theta.min() >= -far):  # also NaN
             theta = np.clip(np.nan_to_num(theta), -far, far)
-        out = np.zeros(self.size)
-        for first in range(0, len(index), PART):
-            part = index[first : first + PART]
-            with np.errstate(all="ignore"):  # a warning would tell about a record
+        if not len(index):
+            return np.zeros(self.size)
+        with np.errstate(all="ignore"):  # a warning would tell about a record
+            first, *others = _parts(index)
+            out = self._part(theta, self._rows.take(first), first)
+            for part in others:
                 out += self._part(theta, self._rows.take(part), part)
         return out
 
@@ -221,20 +225,37 @@ class GatedOutputs(_Outputs):
             raise InvalidInput(f"gates must have shape (P, {rows.width}), got {gates.shape}")
         self._gates = gates
         self.size = loss.outputs * gates.size
+        self._open: NDArray[np.bool_] | None = None
+        if type(rows) is ShortRows and rows.within <= self._R * float(np.sqrt(len(gates) / 2)):
+            self._remember_gates()
+
+    def _remember_gates(self) -> None:
+        """Which gates a record opens, and their weight: once for all steps, as nobody can change the records."""
+        parts = _parts(np.arange(self.records)) or [np.arange(0)]
+        made = [open_gates(self._rows.take(part), self._gates, self._R)[1] for part in parts]
+        self._open = np.concatenate([weights > 0 for weights in made])
+        self._weight = np.concatenate([weights.max(axis=1, keepdims=True) for weights in made])
 
     def _part(self, theta: Array, X: Rows, index: NDArray[np.intp]) -> Array:
         K, (P, d) = self._loss.outputs, self._gates.shape
-        X, mask = open_gates(X, self._gates, self._R)
-        V = theta.reshape(K, P, d).transpose(2, 1, 0).reshape(d, P * K).astype(X.dtype)
-        Z = np.matmul(mask[:, None, :], (X @ V).reshape(-1, P, K))[:, 0]
+        if self._open is None:
+            X, mask = open_gates(X, self._gates, self._R)
+        else:
+            mask = self._open[index] * self._weight[index]
+        V = theta.reshape(K * P, d).astype(X.dtype)
+        Z = np.einsum("ikj,ij->ik", (X @ V.T).reshape(-1, K, P), mask)
         G = self._loss.gradient(Z, self._target[index])
-        spread = (mask[:, :, None] * G[:, None, :]).reshape(-1, P * K)
-        return np.asarray((spread.T @ X).reshape(P, K, d).transpose(1, 0, 2), np.float64).ravel()
+        spread = (G[:, :, None] * mask[:, None, :]).reshape(-1, K * P)
+        return np.asarray(spread.T @ X, np.float64).ravel()
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> tuple[GatedOutputs, GatedOutputs, Array]:
         """As ``LinearOutputs``, with gates that are all open for some records."""
         return _example(cls, rng, records, 3 * 4, gates=rng.normal(size=(4, 3)) + rng.choice([0.0, 3.0]))
+
+
+def _parts(index: NDArray[np.intp]) -> list[NDArray[np.intp]]:
+    return [index[first : first + PART] for first in range(0, len(index), PART)]
 
 
 def _example(cls: type[Any], rng: np.random.Generator, records: int, width: int, **more: Any) -> tuple[Any, Any, Array]:
