@@ -218,6 +218,31 @@ def test_an_update_sees_public_things_and_the_blocks_updated_before_it():
     assert seen[0][5] == pytest.approx(2 * 1.5 / plan.ratio[0, 0])
 
 
+@pytest.mark.parametrize("order", ["gauss-seidel", "jacobi"])
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_an_update_may_work_in_place_and_keep_its_arrays(order, replicas):
+    """What it changes is its own block, what it keeps stays as it was, and blocks that serve a second run are fresh."""
+    kept = []
+
+    def in_place(value, noisy, at):
+        kept.append((value.copy(), value))
+        value += 1.0
+        out = value.copy()
+        kept.append((out.copy(), out))
+        return out
+
+    blocks = [replace(block, update=in_place) for block in pair()]
+    plan = planned(blocks=blocks, epochs=1, order=order)
+    for _ in range(2):
+        channel = Channel(plan.certificate, N, replicas=replicas)
+        a, b = run_blocks(plan, TwoBlocks(np.zeros((N, 2)), blocks), channel, replicas=replicas)
+        assert (a == 3.0).all()
+        assert (b == 3.0).all()
+        assert a.shape == ((2,) if replicas == 1 else (replicas, 2))
+    assert all((then == now).all() or (then + 1 == now).all() for then, now in kept)
+    assert not any(block.start.any() for block in blocks)
+
+
 def test_what_does_not_belong_together_is_refused_before_a_record_is_read():
     plan, X = planned(), np.zeros((N, 2))
 

@@ -338,7 +338,7 @@ def run_blocks(
     _check(plan, problem, channel)
     together = Together(problem) if plan.order == "jacobi" and replicas == 1 else None
     totals = [BlockSum(problem, i, together) for i in range(len(plan.blocks))]
-    values = [tuple(block.start for block in plan.blocks)] * replicas
+    values: list[Values] = [tuple(block.start.copy() for block in plan.blocks) for _ in range(replicas)]
     for step in range(plan.steps):
         state = _stacked(values)
         for i, total in enumerate(totals):
