@@ -232,7 +232,8 @@ class GatedOutputs(_Outputs):
     def _remember_gates(self) -> None:
         """Which gates a record opens, and their weight: once for all steps, as nobody can change the records."""
         parts = _parts(np.arange(self.records)) or [np.arange(0)]
-        made = [open_gates(self._rows.take(part), self._gates, self._R)[1] for part in parts]
+        with np.errstate(all="ignore"):  # a warning would tell about a record
+            made = [open_gates(self._rows.take(part), self._gates, self._R)[1] for part in parts]
         self._open = np.concatenate([weights > 0 for weights in made])
         self._weight = np.concatenate([weights.max(axis=1, keepdims=True) for weights in made])
 
