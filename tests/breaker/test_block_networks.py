@@ -834,3 +834,25 @@ def test_contributions_that_are_not_clipped_are_caught(monkeypatch: pytest.Monke
     monkeypatch.setattr("tacit.run.sums.network._factor", lambda norms, longest: np.ones_like(norms))
     here, there, certificate = audited("gradient", monkeypatch)
     assert audit_gdp(here, there, RUNS).verdict(certificate).violated
+
+
+# -- a search over networks ----------------------------------------------------------------------------------
+
+
+def test_the_plan_of_a_selected_network_states_the_promise_of_the_search():
+    """``best_estimator_.plan_`` said ε = 0.96 for a search of ε = 2: the promise of one candidate."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (500, 2))
+    y = (X[:, 0] * X[:, 1] > 0).astype(int)
+    settings = {"feature_bounds": (-1, 1), "classes": [0, 1], "sampling": "cyclic", "batch_size": 250, "epochs": 2}
+    search = DPSelection(
+        DPBlockMLPClassifier((4,), **settings),
+        {"step_size": [1.0, 4.0]},
+        epsilon=2.0,
+        delta=1e-5,
+        mean_trials=10,
+        random_state=1,
+    ).fit(X, y)
+    best = search.best_estimator_
+    assert best.certificate_ == best.plan_.certificate == search.certificate_
+    assert best.plan_.certificate.epsilon(1e-5) > 1.9

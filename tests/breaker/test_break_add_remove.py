@@ -9,6 +9,9 @@ from typer.testing import CliRunner
 from tacit import DPRidge
 from tacit.cli import app
 from tacit.errors import InvalidInput
+from tacit.problem import Design, Penalty, Squared
+from tacit.run.sums import CoordinateSweep
+from tacit.run.sums.coordinates import Blocks
 
 
 def _fit(tmp_path, n, *more):
@@ -41,3 +44,25 @@ def test_a_missing_delta_does_not_tell_n_under_add_remove():
             )
         told.add(str(caught.value))
     assert len(told) == 1
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("scale", [1e10, 1e15, 1e28])
+def test_one_record_more_moves_the_sum_of_a_diverged_run_by_its_own_contribution(scale, kind):
+    """Xw by a library's product rounds a record by its place: equal records moved the sum by seven times the clip."""
+    rng = np.random.default_rng(0)
+    blocks = Blocks(np.array([0, 1, 2, 3, 0]), np.array([4, 1]))
+    worst = 0.0
+    for _ in range(200):
+        x, w = rng.normal(size=4), rng.normal(size=4)
+        w[-1] = -(x[:-1] @ w[:-1]) / x[-1]  # xᵀw is rounding alone
+        sums = []
+        for n in (30, 31):
+            X, ones = Design(np.tile(3 * x / np.abs(x).max(), (n, 1)).astype(kind)), np.ones(4)
+            sweep = CoordinateSweep(
+                X, np.zeros(n), Squared(), Penalty.of(4), blocks, clips=ones, steps=ones, divisor=50
+            )
+            stepped = sweep.apply(sweep.start(np.zeros(4)), -25 * scale * w, 0)
+            sums.append([sweep.clipped_sum(sweep.start(scale * w), 1), sweep.clipped_sum(stepped, 1)])
+        worst = max(worst, float(np.abs(np.subtract(*sums)).max()))
+    assert worst <= 1 + 1e-9

@@ -326,3 +326,37 @@ def test_functions_without_a_value_at_zero_work() -> None:
     X, y = table()
     chain = make_pipeline(FunctionTransformer(np.log), maps.NormScaler())
     DPSoftmaxRegression(features=chain, classes=[0, 1], **SMALL).fit(np.abs(X) + 0.1, y)
+
+
+# -- features and gates: last bits ---------------------------------------------------------------------------
+
+
+def test_a_record_that_no_map_can_take_leaves_the_others_as_they_are() -> None:
+    """1e25 squared is no float32: its batch was mapped one by one, with other last bits, and gates turned for all."""
+    X = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
+    chain = make_pipeline(PolynomialFeatures(2), maps.RandomFourier(64, gamma=0.01))
+    planned = DPConvexReLUClassifier(2, features=chain, classes=[0, 1], **SMALL)._planned(X, 2)
+    spoilt = X.copy()
+    spoilt[0] = 1e25
+    everybody = np.arange(300)
+    before, after = (planned.features.rows(table, jumps=True).take(everybody) for table in (X, spoilt))
+    assert not after[0].any() and np.array_equal(before[1:], after[1:])
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_functions_in_front_of_gates_see_one_record_at_a_time(monkeypatch: Any, kept: bool) -> None:
+    """A user's matrix product treats each record by itself, but rounds it by its place: gates must not see that."""
+    monkeypatch.setattr(shared, "KEPT", 2**30 if kept else 0)
+    X, y = table()
+    seen: list[int] = []
+
+    def project(rows: Any) -> Any:
+        seen.append(len(rows))
+        return rows @ np.arange(12.0).reshape(3, 4)
+
+    chain = make_pipeline(FunctionTransformer(project), maps.NormScaler())
+    gated = DPConvexReLUClassifier(4, features=chain, classes=[0, 1], **SMALL).fit(X, y)
+    assert max(seen) == 1 and any("declared" in mark for mark in gated.certificate_.marks)
+    seen.clear()
+    DPSoftmaxRegression(features=chain, classes=[0, 1], **SMALL).fit(X, y)  # continuous: last bits move last bits
+    assert max(seen) > 1

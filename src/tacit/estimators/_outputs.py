@@ -49,11 +49,18 @@ _SCHEMA = ("n_features_in_", "feature_names_in_")
 class _MappedRows:
     """Features made from records when they are asked for: memory for one batch.
 
-    A record on which the map fails (a function that has no value there) becomes zeros: an error would tell.
+    A record on which the map fails (a function that has no value there) becomes zeros: an error would tell. The others
+    of its batch are then mapped one by one; our maps and scikit-learn's public ones give the same bits either way.
+
+    Args:
+        features: a fitted map.
+        X: records.
+        width: of a row of features.
+        alone: whether each record is mapped by itself, for functions that only somebody's word makes row by row.
     """
 
-    def __init__(self, features: Any, X: Rows, width: int) -> None:
-        self._features, self._X, self.width = features, X, width
+    def __init__(self, features: Any, X: Rows, width: int, *, alone: bool = False) -> None:
+        self._features, self._X, self.width, self._alone = features, X, width, alone
 
     def __len__(self) -> int:
         return len(self._X)
@@ -62,9 +69,11 @@ class _MappedRows:
         if not len(index):
             return np.zeros((0, self.width), np.float32)
         try:
-            return mapped(self._features, self._X[index])
+            if not self._alone:
+                return mapped(self._features, self._X[index])
         except Exception:
-            return np.concatenate([self._single(self._X[i : i + 1]) for i in index])
+            pass
+        return np.concatenate([self._single(self._X[i : i + 1]) for i in index])
 
     def _single(self, record: Rows) -> Rows:
         try:
@@ -140,9 +149,15 @@ class _Features:
     norm: float
     marks: tuple[str, ...]
 
-    def rows(self, X: Rows) -> FeatureRows:
-        """The features of records."""
-        return TableRows(mapped(None, X)) if self.maps is None else _MappedRows(self.maps, X, self.width)
+    def rows(self, X: Rows, *, jumps: bool = False) -> FeatureRows:
+        """The features of records; if what follows them ``jumps``, foreign functions see one record at a time.
+
+        A function that treats each record by itself may still round it by its place among others (any matrix product
+        does), and behind it a gate would turn that into another contribution.
+        """
+        if self.maps is None:
+            return TableRows(mapped(None, X))
+        return _MappedRows(self.maps, X, self.width, alone=jumps and bool(self.marks))
 
 
 @dataclass(frozen=True)
@@ -201,10 +216,16 @@ class OutputModel(BaseEstimator):  # type: ignore[misc]
     features_: Any
     _gdp_remedy = "choose view='final_model' and partition='fixed', which have one"
     """For searches, whose candidates must be μ-GDP."""
+    _jumps = False
+    """Whether a record's contribution is not continuous in its features."""
 
     def _store(self, parameters: dict[str, Any]) -> None:
         for name in parameters.keys() - {"self", "__class__"}:
             setattr(self, name, parameters[name])
+
+    def _idle(self) -> tuple[str, ...]:
+        """Options that have no effect with the others; ``plan_cyclic`` refuses them."""
+        return ("partition",) if self.view == "all_iterates" else ()
 
     # -- features -------------------------------------------------------------------------------------------
 
@@ -343,7 +364,7 @@ class OutputModel(BaseEstimator):  # type: ignore[misc]
             self.budget.reserve(certificate, type(self).__name__)
         for name in [key for key in vars(self) if key.endswith("_") and key not in _SCHEMA]:
             delattr(self, name)  # an interrupted fit must leave neither the old model nor a new name for it
-        total = self._sum(planned.features.rows(X), target, planned.loss, planned.norm)
+        total = self._sum(planned.features.rows(X, jumps=self._jumps), target, planned.loss, planned.norm)
         channel = Channel(certificate, total.records, streams=streams)
         with bar(type(self).__name__, self.progress) as tick:
             theta = run_plan(planned.plan, total, channel, np.zeros(total.size), tick)

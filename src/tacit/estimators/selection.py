@@ -6,6 +6,7 @@ import functools
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -20,8 +21,8 @@ from sklearn.utils.validation import check_is_fitted
 from tacit import _validate
 from tacit.accounting import Certificate, certify
 from tacit.errors import InvalidInput, MechanismMismatch, NotCovered, TacitError
+from tacit.estimators._labels import class_list, class_numbers
 from tacit.estimators._linear import LinearModel
-from tacit.estimators._outputs import OutputModel
 from tacit.estimators._schema import checked, labels_of, numbers_of
 from tacit.estimators._search import Costs, Outcome, admit, allowance, best_of, calibrated, drawn
 from tacit.estimators._space import Space, corners, point_of, spaces_of
@@ -243,6 +244,11 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             raise InvalidInput(
                 f"{type(self.estimator).__name__} has no parameter {min(missing)!r}: search over a Tacit estimator"
             )
+        if not hasattr(self.estimator, "predict"):
+            raise InvalidInput(
+                f"{type(self.estimator).__name__} cannot be searched over: it predicts no target that a score could "
+                "compare; search over a classifier or a regressor"
+            )
         if known["budget"] is not None:
             raise InvalidInput(
                 "estimator.budget is set, so that candidates would be charged beside the search: pass the ledger to "
@@ -340,8 +346,8 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             self.best_estimator_.certificate_ = certificate
             if "progress" in self.best_estimator_.get_params(deep=False):
                 self.best_estimator_.set_params(progress=self.estimator.progress)
-            if isinstance(self.best_estimator_, OutputModel):
-                self.best_estimator_._certified(certificate, self.best_estimator_.plan_)
+            if hasattr(self.best_estimator_, "plan_"):  # states a promise, too
+                self.best_estimator_.plan_ = replace(self.best_estimator_.plan_, certificate=certificate)
             if hasattr(self, "feature_names_in_"):
                 self.best_estimator_.feature_names_in_ = self.feature_names_in_
 
@@ -387,14 +393,9 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
 def _classes(estimator: Any, y: Any) -> tuple[Any, tuple[str, ...]]:
     """The labels, public by parameter or by declaration; and what the certificate must then say."""
-    given = estimator.get_params().get("classes")
-    found = np.unique(y)
-    if given is None:
-        return found, ("declared: the set of classes is public (it was read off the data)",)
-    classes = np.unique(labels_of(np.asarray(given), "classes"))
-    if not np.isin(found, classes).all():
-        raise InvalidInput("y holds a label that is not in classes: list every label that may occur")
-    return classes, ()
+    classes, marks = class_list(estimator.get_params().get("classes"), y)
+    class_numbers(classes, y)  # refuses labels that are not listed
+    return classes, marks
 
 
 def _named(point: Mapping[str, Any]) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import numbers
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from tacit.errors import InvalidInput
+from tacit.kernels.exact import grid_product
 
-__all__ = ["gaussians", "public_seed"]
+__all__ = ["GRID", "gaussians", "projected", "public_seed"]
 
 GRID = 2.0**-20
 """Gaussians are rounded to this grid: exact in float32, too, and blind to the last bits of a platform's logarithm."""
@@ -56,3 +58,19 @@ def gaussians(seed: int, purpose: int, shape: tuple[int, ...]) -> NDArray[np.flo
     bits = np.random.Philox(np.random.SeedSequence([seed, purpose])).random_raw(int(np.prod(shape)))
     u = ((bits >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
     return np.asarray(np.rint(ndtri(u) / GRID) * GRID).reshape(shape)
+
+
+def projected(x: NDArray[Any], directions: NDArray[np.float64]) -> NDArray[Any]:
+    """Records along directions that were drawn here: each row from its own record alone, to the bit.
+
+    A product of the library's rounds a row by its place among the others, and whatever jumps behind it (a gate) would
+    then tell one record about another.
+
+    Args:
+        x: (n, p), finite.
+        directions: (q, p), multiples of 2⁻²⁰.
+
+    Returns:
+        (n, q), of the type of x.
+    """
+    return grid_product(x, directions, GRID, bits=24 if x.dtype == np.float32 else 48).astype(x.dtype)

@@ -169,8 +169,8 @@ def moments(images: Array) -> Moments:
     blank = (top == 0.0) | ~(mass > np.finfo(np.float64).tiny * 1e20)
     safe = np.where(blank, 1.0, mass)
     r, c = np.arange(height), np.arange(width)
-    row = np.where(blank, (height - 1) / 2, by_row @ r / safe)
-    column = np.where(blank, (width - 1) / 2, by_column @ c / safe)
+    row = np.where(blank, (height - 1) / 2, np.einsum("nr,r->n", by_row, r) / safe)
+    column = np.where(blank, (width - 1) / 2, np.einsum("nc,c->n", by_column, c) / safe)
     from_row = r - row[:, None]
     spread = np.einsum("nr,nr->n", by_row / safe[:, None], from_row**2)
     leaning = np.einsum("nr,nr->n", images @ c.astype(images.dtype) / safe[:, None], from_row)

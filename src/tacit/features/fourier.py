@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.errors import InvalidInput
-from tacit.features._draws import GRID, gaussians, public_seed
+from tacit.features._draws import GRID, gaussians, projected, public_seed
 from tacit.features._lengths import FAR, shortened
 from tacit.features._map import FeatureMap
 from tacit.preprocessing.certificates import public_step
@@ -70,12 +70,11 @@ class RandomFourier(FeatureMap):
         self._scale = float(np.sqrt(2 * gamma))
         draw = orthogonal_rows if self.orthogonal else _independent_rows
         self.frequencies_ = draw(public_seed(seed=self.seed), D // 2, p)
-        self._narrow = self.frequencies_.astype(np.float32)
         return D
 
     def _rows(self, x: NDArray[Any]) -> NDArray[Any]:
         kind, half = x.dtype, len(self.frequencies_)
-        phase = shortened(x, FAR) @ (self._narrow if kind == np.float32 else self.frequencies_).T
+        phase = projected(shortened(x, FAR), self.frequencies_)
         phase *= kind.type(self._scale)
         out = np.empty((len(x), 2 * half), kind)
         np.cos(phase, out=out[:, :half])

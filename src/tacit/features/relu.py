@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
-from tacit.features._draws import gaussians, public_seed
+from tacit.features._draws import gaussians, projected, public_seed
 from tacit.features._lengths import FAR, public_norm, shortened
 from tacit.features._map import FeatureMap
 from tacit.preprocessing.certificates import public_step
@@ -58,12 +58,11 @@ class RandomRelu(FeatureMap):
         self._beta = min(_validate.nonnegative(bias=self.bias), FAR)
         drawn = gaussians(public_seed(seed=self.seed), 5, (D, p + 1))
         self.weights_, self.biases_ = drawn[:, :p].copy(), drawn[:, p].copy()
-        self._narrow = self.weights_.astype(np.float32)
         return D
 
     def _rows(self, x: NDArray[Any]) -> NDArray[Any]:
         kind, norm, beta, D = x.dtype, public_norm(norm=self.norm), self._beta, len(self.biases_)
-        z = shortened(x, FAR) @ (self._narrow if kind == np.float32 else self.weights_).T
+        z = projected(shortened(x, FAR), self.weights_)
         z += (beta * self.biases_).astype(kind)
         np.maximum(z, 0.0, out=z)
         z *= kind.type(norm * np.sqrt(2 / D / (1 + beta**2)))

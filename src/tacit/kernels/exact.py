@@ -8,13 +8,14 @@ rounded to so few bits that every sum is exact in float64: whatever the order of
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit.kernels._jit import jit
 
-__all__ = ["coarse", "exact_product", "half_spaces", "rounded_rows"]
+__all__ = ["coarse", "exact_product", "grid_product", "half_spaces", "rounded_rows"]
 
 Array = NDArray[np.float64]
 MANTISSA = 52
@@ -87,6 +88,33 @@ def exact_product(X: Array, W: Array) -> Array:
         (m, q); NaN where a row of X is not finite.
     """
     return np.asarray(rounded_rows(np.ascontiguousarray(X, np.float64), _bits(X.shape[1])) @ W.T)
+
+
+def grid_product(X: NDArray[Any], W: Array, grid: float, bits: int = 32) -> Array:
+    """X·Wᵀ for W on a public grid, each row a function of that row of X and of W alone, to the bit.
+
+    W stays as it is, so fewer bits are left for X: it is written as a sum of coarser and coarser roundings, whose
+    products are exact, until ``bits`` of the largest entry of each row are used.
+
+    Args:
+        X: (m, p), finite.
+        W: (q, p), multiples of ``grid``.
+        grid: a power of two.
+        bits: of the rows, at least.
+
+    Returns:
+        (m, q).
+    """
+    spent = math.ceil(math.log2(max(W.shape[1], 2))) + math.ceil(math.log2(max(float(np.abs(W).max()) / grid, 1.0)))
+    each = max(MANTISSA - spent, 2)
+    rest = np.ascontiguousarray(X, np.float64)
+    part = rounded_rows(rest, each)
+    out = part @ W.T
+    for _ in range(math.ceil(bits / (each - 1)) - 1):
+        rest = rest - part
+        part = rounded_rows(rest, each)
+        out += part @ W.T
+    return np.asarray(out)
 
 
 def half_spaces(X: Array, U: Array) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""Rows in one pass: squared lengths, and scaled copies with a constant behind them."""
+"""Rows in one pass: squared lengths, products with a vector, and scaled copies with a constant behind them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ from numpy.typing import NDArray
 
 from tacit.kernels._jit import jit
 
-__all__ = ["row_squares", "scaled_with_constant"]
+__all__ = ["row_products", "row_squares", "scaled_with_constant"]
+
+ROWS = 2048
+"""Rows at a time whose results stay in the cache."""
 
 
 @jit
@@ -42,6 +45,34 @@ def row_squares(rows: NDArray[Any]) -> NDArray[np.float64]:
         for j in range(whole, p):
             a0 += np.float64(row[j]) * np.float64(row[j])
         out[i] = ((a0 + a1) + (a2 + a3)) + ((a4 + a5) + (a6 + a7))
+    return out
+
+
+@jit
+def row_products(X: NDArray[Any], columns: NDArray[np.int64], w: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Σ_j X[i, columns[j]]·w[j] for each row, added in this order whatever the row's place: a library's product is not.
+
+    Args:
+        X: (m, p), by columns (Fortran order), of any type.
+        columns: (k,) numbers of columns.
+        w: (k,).
+
+    Returns:
+        (m,).
+    """
+    m, whole = X.shape[0], len(columns) - len(columns) % 4
+    out = np.zeros(m)
+    for first in range(0, m, ROWS):
+        last = min(first + ROWS, m)
+        for j in range(0, whole, 4):  # four columns for each visit to the results
+            a, b, c, d = X[:, columns[j]], X[:, columns[j + 1]], X[:, columns[j + 2]], X[:, columns[j + 3]]
+            wa, wb, wc, wd = w[j], w[j + 1], w[j + 2], w[j + 3]
+            for i in range(first, last):
+                out[i] += (a[i] * wa + b[i] * wb) + (c[i] * wc + d[i] * wd)
+        for j in range(whole, len(columns)):
+            a, wa = X[:, columns[j]], w[j]
+            for i in range(first, last):
+                out[i] += a[i] * wa
     return out
 
 

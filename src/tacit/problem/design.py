@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from tacit.kernels.rows import row_products
+
 __all__ = ["Design"]
 
 Array = NDArray[np.float64]
@@ -48,7 +50,9 @@ class Design:
         return int(n), int(p)
 
     def dot(self, w: Array) -> Array:
-        """X w; (n,) or (n, k)."""
+        """X w; (n,) or (n, k). A vector's product is a function of each record by itself, to the bit."""
+        if not self.sparse and np.ndim(w) == 1:
+            return self.columns_dot(np.arange(self.shape[1]), w)
         return np.asarray(self.matrix @ w, np.float64)
 
     def transposed_dot(self, s: Array) -> Array:
@@ -56,10 +60,10 @@ class Design:
         return np.asarray(self.matrix.T @ s, np.float64)
 
     def columns_dot(self, columns: NDArray[np.int64], w: Array) -> Array:
-        """X_U w for some columns."""
-        if len(columns) == 1 and not self.sparse:
-            return np.asarray(self.matrix[:, columns[0]] * w[0], np.float64)
-        return np.asarray(self.matrix[:, columns] @ w, np.float64)
+        """X_U w for some columns; each record's by itself, to the bit."""
+        if self.sparse:
+            return np.asarray(self.matrix[:, columns] @ w, np.float64)
+        return row_products(self.matrix, np.asarray(columns, np.int64), np.ascontiguousarray(w, np.float64))
 
     def columns(self) -> tuple[Array, NDArray[np.int32], NDArray[np.int64]]:
         """(data, row indices, column pointers) of a sparse design, as the kernels want them."""

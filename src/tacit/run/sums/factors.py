@@ -128,6 +128,13 @@ def _squares(rows: Any) -> Array:
     return np.asarray(np.einsum("ij,ij->i", rows, rows))
 
 
+def _rounding(H: Array, W: Array, squares: Array) -> Array:
+    """More than ‖m‖² − 2w·Hm + wHHᵀwᵀ is off, computed: sums of at most d + 2k products of ‖m‖ + Σ|w_j|‖h_j‖."""
+    k, d = H.shape
+    reach = np.sqrt(squares) + np.abs(W) @ np.sqrt((H * H).sum(axis=1))
+    return np.asarray(4 * np.finfo(np.float64).eps * (d + 2 * k + 8) * reach**2)
+
+
 @register_problem("item-factors")
 class ItemFactors(BlockProblem):
     """What people contribute to the item factors H (k, items): gradients, or statistics to solve for H from.
@@ -167,9 +174,10 @@ class ItemFactors(BlockProblem):
             if not sparse.issparse(rows):
                 rows = rows - W @ H
                 return W, rows, _squares(rows)
-            # ‖m − wH‖² without making the row dense; rounding is far below what clipping can notice.
+            # ‖m − wH‖² without making the row dense, and never below: the slack is more than rounding can take off.
+            slack = _rounding(H, W, squares)
             squares = squares - 2 * np.einsum("ij,ij->i", W, rows @ H.T) + np.einsum("ij,ij->i", W @ (H @ H.T), W)
-            squares = np.maximum(squares, 0.0) + 1e-14
+            squares = np.maximum(squares, 0.0) + slack
         return W, rows, squares
 
     def total(self, block: int, values: Values, index: Index) -> Array:
