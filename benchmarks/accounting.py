@@ -6,6 +6,7 @@ import json
 import time
 
 import numpy as np
+from run import parser
 
 from tacit.accounting import (
     banded_noise_multiplier,
@@ -33,6 +34,7 @@ def show(cell: str, seconds: float, **more: object) -> None:
 
 
 def main() -> None:
+    parser(__doc__).parse_args()
     for t in (10**6, 10**7):
         c, d, s = np.full(t, 0.9999), np.ones(t), np.ones(t)
         plain = best(lambda: np.cumsum(c * c * s * s))  # noqa: B023 - called at once

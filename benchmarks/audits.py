@@ -6,6 +6,7 @@ import json
 import time
 
 import numpy as np
+from run import parser
 
 from tacit.accounting import certify
 from tacit.audit import audit_gdp
@@ -43,6 +44,7 @@ def chain(noise_multiplier: float):
 
 
 def main() -> None:
+    parser(__doc__).parse_args()
     cells = {"full batch, 4 releases": full_batch(0.713), "last iterate of a chain that attains its bound": chain(2.2)}
     for name, (certificate, here, there) in cells.items():
         start = time.perf_counter()

@@ -11,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+from run import parser
+
 from tacit.report.block_figures import SCHEDULES, figure_1_runner, runner_series
 
 NAME = "000_figure_1_runner.png"
@@ -18,7 +20,9 @@ NAME = "000_figure_1_runner.png"
 
 def main() -> int:
     default = Path(__file__).resolve().parent.parent / "out"
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else default
+    arguments = parser(__doc__)
+    arguments.add_argument("folder", nargs="?", type=Path, default=default)
+    folder = arguments.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
     for label in SCHEDULES:
         begin = time.perf_counter()

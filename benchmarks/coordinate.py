@@ -32,7 +32,7 @@ from dataclasses import dataclass
 import numba
 import numpy as np
 from data import folder
-from run import HERE, record, recorded, table
+from run import HERE, parser, record, recorded, table
 from scipy import optimize
 from sklearn.linear_model import Lasso
 
@@ -399,12 +399,17 @@ def draw(rows: list[Cell]) -> None:
 
 
 def main() -> int:
+    arguments = parser(__doc__)
+    arguments.add_argument("--full", action="store_true", help="the paper's grid")
+    arguments.add_argument("--again", action="store_true", help="make all cells again")
+    arguments.add_argument("--plot", action="store_true", help="draw docs/figures/coordinate.png")
+    options = arguments.parse_args()
     place = folder()
     if place is None:
         print("set TACIT_DATA_DIR to the folder that holds small/*.npz: skipped", file=sys.stderr)
         return 0
-    full = "--full" in sys.argv
-    done = {} if "--again" in sys.argv else finished("full" if full else PROTOCOL)
+    full = options.full
+    done = {} if options.again else finished("full" if full else PROTOCOL)
     rows, missed = [], False
     if "agreement" not in done:
         show({"cell": "agreement", **agreement(electricity(True, place / "small"))})
@@ -416,7 +421,7 @@ def main() -> int:
         print(f"{name}: best DP-SGD / best DP-CD = {ratio:.3g} (published {published:.3g})")
         missed |= "(imbalanced)" in name and not ratio >= TARGET
     table("Table 2 of 004", rows)
-    if "--plot" in sys.argv:
+    if options.plot:
         draw(rows)
     return int(missed)
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from run import parser
 
 __all__ = ["PROBLEMS", "Problem", "folder", "load"]
 
@@ -179,3 +180,7 @@ def load(name: str) -> Problem:
     low = np.where(np.isin(X, (0, 1)).all(axis=0), 0.0, -1.0)
     bound = float(np.sqrt(X.shape[1])) if norm is None else norm
     return Problem(X[train], y[train], X[test], y[test], loss, penalty, alpha, low, bound)
+
+
+if __name__ == "__main__":
+    parser(__doc__).parse_args()

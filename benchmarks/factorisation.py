@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 
 import numpy as np
+from run import parser
 
 from tacit.factorisation import (
     StreamingNoise,
@@ -120,11 +120,14 @@ def long_run() -> None:
 
 
 def main() -> None:
+    arguments = parser(__doc__)
+    arguments.add_argument("--long", action="store_true", help="100 000 steps, too")
+    options = arguments.parse_args()
     streaming()
     prefix_sums()
     other_strategies()
     noise_curves()
-    if "--long" in sys.argv:
+    if options.long:
         long_run()
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from data import folder
+from run import parser
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.pipeline import make_pipeline
@@ -84,6 +85,7 @@ def timed(name: str, model: Any, X: np.ndarray) -> None:
 
 
 def main() -> None:
+    parser(__doc__).parse_args()
     X, y = mnist("train")
     T, wanted = mnist("test")
     for kind in (np.float32, np.float64):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from run import parser
 
 from tacit.report.curves import draw_plan, with_curves
 from tacit.report.figures import FIGURES, Comparison, Series
@@ -34,7 +35,9 @@ def readme_plan() -> tuple[Comparison, Any]:
 
 def main() -> int:
     default = Path(__file__).resolve().parent.parent / "docs" / "figures"
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else default
+    arguments = parser(__doc__)
+    arguments.add_argument("folder", nargs="?", type=Path, default=default)
+    folder = arguments.parse_args().folder
     folder.mkdir(parents=True, exist_ok=True)
     worst = 0.0
     makers = {name: lambda pair=pair: (pair[0](), pair[1]()) for name, pair in FIGURES.items()}

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 import numba
 import numpy as np
 import scipy.sparse
+from run import parser
 
 from tacit.kernels import coordinate
 
@@ -34,8 +35,7 @@ CALLS = {
     "sweep, logistic": "coordinate.sweep_dense(X, z, p.copy(), *settings, 2, 1.0, p.copy())",
     "sum and apply, logistic": "coordinate.coordinate_sum_dense(X, z, 0, 1.0, 2, 1.0)\n"
     "coordinate.apply_dense(X, z, p.copy(), 0, 1.0, *settings[3:])",
-    "block sum and apply, logistic": "coordinate.block_sum_dense(X, z, np.arange(4), p + 1, 1.0, 2, 1.0)\n"
-    "coordinate.block_apply_dense(X, z, p.copy(), np.arange(4), p)",
+    "block sum, logistic": "coordinate.block_sum_dense(X, z, np.arange(4), p + 1, 1.0, 2, 1.0)",
     "sweep, CSC, logistic": "coordinate.sweep_sparse(np.ones(4), np.arange(4, dtype=np.int32), np.arange(5), 9, z, "
     "p.copy(), *settings, 2, 1.0, p.copy())",
 }
@@ -114,15 +114,13 @@ def dense(n: int, rng: np.random.Generator) -> None:
 
 
 def blocks(n: int, p: int, rng: np.random.Generator) -> None:
-    X, z, w = np.asfortranarray(rng.normal(size=(n, p))), rng.normal(size=n), np.zeros(p)
+    X, z = np.asfortranarray(rng.normal(size=(n, p))), rng.normal(size=n)
     every, ones = np.arange(p), np.ones(p)
     a, b, c = (np.ones(n) for _ in range(3))
     limit = best(lambda: triad(a, b, c, 1.1, p)) * 1e9 / n / p
     for name in ("squared", "logistic"):
         ns = best(lambda: coordinate.block_sum_dense(X, z, every, ones, 1.0, LOSSES[name], 1.0)) * 1e9 / n / p  # noqa: B023
         show(f"block sum, {name}, p = {p}", n=n, ns_per_sample_update=ns, triad_ns=limit, ratio=ns / limit)
-    ns = best(lambda: coordinate.block_apply_dense(X, z, w, every, 0 * ones)) * 1e9 / n / p
-    show(f"block apply, p = {p}", n=n, ns_per_sample_update=ns, triad_ns=limit, ratio=ns / limit)
 
 
 def sparse(n: int, p: int, rng: np.random.Generator) -> None:
@@ -156,6 +154,7 @@ def compilation() -> None:
 
 
 def main() -> None:
+    parser(__doc__).parse_args()
     rng = np.random.default_rng(0)
     for n in (20640, 45312):
         dense(n, rng)

@@ -8,6 +8,8 @@ import pathlib
 import tempfile
 import time
 
+from run import parser
+
 from tacit.accounting import certify
 from tacit.ledger import Ledger
 from tacit.mechanism import Mechanism
@@ -16,6 +18,7 @@ COUNT = 300
 
 
 def main() -> None:
+    parser(__doc__).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TACIT_STATE_DIR"] = str(pathlib.Path(folder) / "state")
         certificate = certify(Mechanism(adjacency="replace-one", ratio=0.01, steps=1))

@@ -12,6 +12,7 @@ import sys
 import time
 
 import numpy as np
+from run import parser
 
 from tacit.factorisation import (
     Strategy,
@@ -40,6 +41,7 @@ def excess_losses(mu: np.ndarray, strategy: Strategy, rng: np.random.Generator) 
 
 
 def main() -> int:
+    parser(__doc__).parse_args()
     right = True
     banded = optimise(prefix_sum(STEPS), BANDS).strategy
     for name, mu in SPECTRA.items():

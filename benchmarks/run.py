@@ -7,6 +7,7 @@ finishes, skip those that are there already, and print their own tables.
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
 import os
@@ -29,6 +30,13 @@ ONCE = (
     "steps",
 )
 ALL = (*ONCE, *ACCUMULATE)
+"""What ``make bench`` runs; ``features`` is run when it is asked for."""
+KNOWN = (*ALL, "features")
+
+
+def parser(docstring: str | None) -> argparse.ArgumentParser:
+    """Of every script here: ``--help`` prints its docstring, and what a script does not know is refused."""
+    return argparse.ArgumentParser(description=docstring, formatter_class=argparse.RawDescriptionHelpFormatter)
 
 
 def record(name: str, cells: list[dict[str, object]]) -> None:
@@ -63,9 +71,14 @@ def _shown(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def main(names: list[str]) -> int:
+def main(arguments: list[str]) -> int:
+    known = parser(__doc__)
+    known.add_argument("names", nargs="*", metavar="name", help=f"{', '.join(KNOWN)}; all but features if missing")
+    names = known.parse_args(arguments).names
+    if unknown := sorted(set(names) - set(KNOWN)):
+        known.error(f"no benchmark is called {', '.join(unknown)}: choose from {', '.join(KNOWN)}")
     worst = 0
-    for name in names or list(ALL):
+    for name in names or ALL:
         if name in ACCUMULATE:
             worst = max(worst, subprocess.run([sys.executable, HERE / f"{name}.py"], check=False).returncode)
             continue

@@ -19,6 +19,7 @@ import sys
 from dataclasses import dataclass
 
 import numpy as np
+from run import parser
 from scipy import stats
 
 from tacit.accounting import certify
@@ -148,6 +149,9 @@ def draw(cells: list[dict[str, object]], names: list[str]) -> None:
 
 
 def main() -> int:
+    arguments = parser(__doc__)
+    arguments.add_argument("--plot", action="store_true", help="draw docs/figures/sketches.png")
+    options = arguments.parse_args()
     rng = np.random.default_rng(0)
     problems = {name: problem(X, rng) for name, X in designs(rng).items()}
     cells = []
@@ -158,7 +162,7 @@ def main() -> int:
             print(json.dumps(cells[-1]), flush=True)
     for line in ends(problems["0.95-correlated"]):
         print(json.dumps(line), flush=True)
-    if "--plot" in sys.argv:
+    if options.plot:
         draw(cells, list(problems))
     return int(any(c["ours_diverged"] for c in cells))
 

@@ -108,7 +108,7 @@ def fitted(problem: Problem, method: str | LinearSolver, epsilon: float, seed: i
         "delta": 1 / problem.n**2,
         "feature_bounds": (problem.low, np.ones(problem.size - 1)),
         "solver": method,
-        "view": "final_model" if name == "cyclic" else "all_iterates",
+        "view": "final_model" if name in {"cyclic", "perturbation"} else "all_iterates",
         "random_state": seed,
     }
     if problem.loss == "logistic":

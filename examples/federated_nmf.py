@@ -9,6 +9,7 @@ the server ``listen``.
 
 from __future__ import annotations
 
+import argparse
 import pathlib
 import tempfile
 from functools import partial
@@ -37,6 +38,7 @@ def shop_node(shop: int, epsilon: float, folder: pathlib.Path) -> FactorNode:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         makers = [partial(shop_node, shop, epsilon, folder) for shop, epsilon in enumerate((1.0, 1.0, 2.0))]

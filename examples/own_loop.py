@@ -8,6 +8,7 @@ a checkpoint from which a second plan goes on to the same end, to the bit.
 
 from __future__ import annotations
 
+import argparse
 import copy
 import pathlib
 import tempfile
@@ -29,6 +30,7 @@ def make_plan(n: int) -> TrainingPlan:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     X, y = load_digits(return_X_y=True)
     X, y = torch.tensor(X / 16, dtype=torch.float32), torch.tensor(y)
     order = torch.randperm(len(X), generator=torch.Generator().manual_seed(0))

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+
+import tacit
+from tacit import errors
 
 SRC = Path(__file__).parent.parent / "src" / "tacit"
 ORDER = (
     "errors",
     "_validate",
+    "_digits",
     "_files",
+    "_entries",
     "kernels",
     "problem",
     "factorisation",
@@ -87,6 +94,39 @@ def test_importing_tacit_is_light() -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
+
+
+def test_type_checkers_see_what_is_loaded_on_first_use() -> None:
+    (block,) = [node for node in ast.parse((SRC / "__init__.py").read_text()).body if isinstance(node, ast.If)]
+    assert ast.unparse(block.test) == "TYPE_CHECKING"
+    seen = {}
+    for node in block.body:
+        assert isinstance(node, ast.ImportFrom)
+        for alias in node.names:
+            assert alias.asname == alias.name  # exported on purpose, also where nothing is exported by the way
+            seen[alias.name] = node.module
+    assert seen == tacit._HOMES
+
+
+def test_every_name_at_the_top_exists_where_it_is_said_to_live() -> None:
+    for name, home in tacit._HOMES.items():
+        module = importlib.import_module(home)
+        assert getattr(tacit, name) is getattr(module, name)
+        assert name in module.__all__, f"{home} does not offer {name}"
+    assert set(tacit.__all__) == {*tacit._HOMES, "__version__"}
+    assert set(tacit.__all__) <= set(dir(tacit))
+    with pytest.raises(AttributeError, match="no attribute 'DPNothing'"):
+        tacit.DPNothing
+
+
+def test_every_error_is_at_the_top() -> None:
+    assert set(errors.__all__) <= set(tacit._HOMES)
+
+
+def test_the_version_has_one_source() -> None:
+    project = tomllib.loads((SRC.parent.parent / "pyproject.toml").read_text())
+    assert "version" not in project["project"]
+    assert project["tool"]["hatch"]["version"]["path"] == "src/tacit/__init__.py"
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SRC)))

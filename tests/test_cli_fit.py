@@ -702,3 +702,38 @@ def test_the_options_are_documented() -> None:
     for command in ("fit", "predict", "schema", "ledger"):
         for option in re.findall(r"(--[a-z][a-z0-9-]+)", run(command, "--help", columns=200).stdout):
             assert f"`{option}" in text or option == "--help", option
+
+
+@pytest.mark.parametrize("command", ["fit", "schema", "predict"])
+def test_a_reader_who_leaves_is_no_failure(command: str) -> None:
+    """As in ``tacit fit ... | head``: the model is saved, nothing is said, nothing failed."""
+    if command == "predict":
+        ok("fit", "data.csv", *FIT, *OUT)
+    args = {
+        "fit": ("data.csv", *FIT, *OUT),
+        "schema": ("data.csv", "--target", "rich"),
+        "predict": ("model.json", "data.csv"),
+    }
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "tacit.cli", command, *args[command]],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (0, "")
+    if command == "fit":
+        assert load_model("model.json").certificate_.epsilon(1e-6) == pytest.approx(5.0, rel=1e-3)
+
+
+def test_a_pipe_that_breaks_before_the_model_is_saved_is_a_failure(monkeypatch) -> None:
+    def broken(*_: object) -> None:
+        raise BrokenPipeError(32, "Broken pipe")
+
+    monkeypatch.setattr("tacit.tables.fitting.fit_table", broken)
+    assert "Broken pipe" in one_line(run("fit", "data.csv", *FIT, *OUT))
+    assert not Path("model.json").exists()

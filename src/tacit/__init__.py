@@ -6,14 +6,75 @@ Names are loaded on first use, so that ``import tacit`` costs nothing.
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what type checkers and editors see; ``tests/test_architecture.py`` holds it equal to ``_HOMES``
+    from tacit.accounting import Certificate as Certificate
+    from tacit.accounting import certify as certify
+    from tacit.accounting.calibrate import calibrate as calibrate
+    from tacit.audit import audit_epsilon as audit_epsilon
+    from tacit.audit import audit_gdp as audit_gdp
+    from tacit.audit import audit_one_run as audit_one_run
+    from tacit.errors import BoundViolated as BoundViolated
+    from tacit.errors import BudgetExhausted as BudgetExhausted
+    from tacit.errors import InvalidInput as InvalidInput
+    from tacit.errors import LedgerCorrupt as LedgerCorrupt
+    from tacit.errors import LedgerError as LedgerError
+    from tacit.errors import MechanismMismatch as MechanismMismatch
+    from tacit.errors import NotCovered as NotCovered
+    from tacit.errors import TacitError as TacitError
+    from tacit.estimators import DPNMF as DPNMF
+    from tacit.estimators import DPBlockMLPClassifier as DPBlockMLPClassifier
+    from tacit.estimators import DPBlockMLPRegressor as DPBlockMLPRegressor
+    from tacit.estimators import DPConvexReLUClassifier as DPConvexReLUClassifier
+    from tacit.estimators import DPConvexReLURegressor as DPConvexReLURegressor
+    from tacit.estimators import DPElasticNet as DPElasticNet
+    from tacit.estimators import DPGeneralizedLinear as DPGeneralizedLinear
+    from tacit.estimators import DPHuberRegressor as DPHuberRegressor
+    from tacit.estimators import DPLasso as DPLasso
+    from tacit.estimators import DPLinearRegression as DPLinearRegression
+    from tacit.estimators import DPLinearSVC as DPLinearSVC
+    from tacit.estimators import DPLogisticRegression as DPLogisticRegression
+    from tacit.estimators import DPRidge as DPRidge
+    from tacit.estimators import DPSelection as DPSelection
+    from tacit.estimators import DPSoftmaxRegression as DPSoftmaxRegression
+    from tacit.estimators import load_model as load_model
+    from tacit.estimators import save_model as save_model
+    from tacit.federated import FactorNode as FactorNode
+    from tacit.federated import FederatedModel as FederatedModel
+    from tacit.federated import FederatedNMF as FederatedNMF
+    from tacit.federated import FederationError as FederationError
+    from tacit.federated import LinkLost as LinkLost
+    from tacit.ledger import Ledger as Ledger
+    from tacit.mechanism import Adjacency as Adjacency
+    from tacit.mechanism import Mechanism as Mechanism
+    from tacit.mechanism import Plan as Plan
+    from tacit.problem.layers import Convolution as Convolution
+    from tacit.problem.layers import Dense as Dense
+    from tacit.run.blocks import Block as Block
+    from tacit.run.blocks import BlockProblem as BlockProblem
+    from tacit.run.blocks import register_problem as register_problem
+    from tacit.run.sums import BlockNetwork as BlockNetwork
+    from tacit.solvers.blocks import BlockPlan as BlockPlan
+    from tacit.solvers.blocks import plan_blocks as plan_blocks
+    from tacit.solvers.blocks import run_blocks as run_blocks
+    from tacit.solvers.hidden import CyclicPlan as CyclicPlan
+    from tacit.solvers.hidden import plan_cyclic as plan_cyclic
+    from tacit.solvers.hidden import run_plan as run_plan
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Adjacency": "tacit.mechanism",
+    "Block": "tacit.run.blocks",
+    "BlockNetwork": "tacit.run.sums",
+    "BlockPlan": "tacit.solvers.blocks",
+    "BlockProblem": "tacit.run.blocks",
+    "BoundViolated": "tacit.errors",
+    "BudgetExhausted": "tacit.errors",
     "Certificate": "tacit.accounting",
     "Convolution": "tacit.problem.layers",
+    "CyclicPlan": "tacit.solvers.hidden",
     "DPBlockMLPClassifier": "tacit.estimators",
     "DPBlockMLPRegressor": "tacit.estimators",
     "DPConvexReLUClassifier": "tacit.estimators",
@@ -31,17 +92,30 @@ _HOMES = {
     "DPSoftmaxRegression": "tacit.estimators",
     "Dense": "tacit.problem.layers",
     "FactorNode": "tacit.federated",
+    "FederatedModel": "tacit.federated",
     "FederatedNMF": "tacit.federated",
+    "FederationError": "tacit.federated",
+    "InvalidInput": "tacit.errors",
     "Ledger": "tacit.ledger",
+    "LedgerCorrupt": "tacit.errors",
+    "LedgerError": "tacit.errors",
+    "LinkLost": "tacit.federated",
     "Mechanism": "tacit.mechanism",
+    "MechanismMismatch": "tacit.errors",
+    "NotCovered": "tacit.errors",
     "Plan": "tacit.mechanism",
     "TacitError": "tacit.errors",
+    "audit_epsilon": "tacit.audit",
     "audit_gdp": "tacit.audit",
-    "calibrate": "tacit.accounting",
+    "audit_one_run": "tacit.audit",
+    "calibrate": "tacit.accounting.calibrate",
     "certify": "tacit.accounting",
     "load_model": "tacit.estimators",
     "plan_blocks": "tacit.solvers.blocks",
     "plan_cyclic": "tacit.solvers.hidden",
+    "register_problem": "tacit.run.blocks",
+    "run_blocks": "tacit.solvers.blocks",
+    "run_plan": "tacit.solvers.hidden",
     "save_model": "tacit.estimators",
 }
 

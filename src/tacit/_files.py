@@ -8,7 +8,34 @@ from pathlib import Path
 
 from tacit.errors import InvalidInput
 
-__all__ = ["write_whole"]
+__all__ = ["NoSuchFile", "read_whole", "write_whole"]
+
+
+class NoSuchFile(InvalidInput, FileNotFoundError):
+    """There is no such file; for those who catch the one or the other."""
+
+
+def read_whole(path: Path) -> bytes:
+    """The content of a file.
+
+    Args:
+        path: where it is.
+
+    Returns:
+        All of it.
+
+    Raises:
+        NoSuchFile: if there is none.
+        InvalidInput: if it cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise NoSuchFile(f"No such file: {str(path)!r}; check the path") from None
+    except IsADirectoryError:
+        raise InvalidInput(f"{str(path)!r} is a folder: name a file in it") from None
+    except OSError as error:
+        raise InvalidInput(f"{str(path)!r} cannot be read: {error.strerror or error}") from None
 
 
 def write_whole(path: Path, data: bytes, *, mode: int = 0o666) -> None:

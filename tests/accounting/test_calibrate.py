@@ -143,3 +143,12 @@ def test_banded_noise_multiplier(epsilon, bands, adjacency, expected):
 def test_more_bands_than_records_allow_are_refused():
     with pytest.raises(InvalidInput, match="bands"):
         banded_noise_multiplier(1.0, DELTA, n=100, batch_size=20, steps=10, bands=6, adjacency="zero-out")
+
+
+@pytest.mark.parametrize(("find", "argument"), [(calibrate, "noise"), (affordable, "count")])
+def test_a_finished_plan_is_not_a_function(find, argument):
+    for made, name in ((mechanism(1.0), "Mechanism"), (Plan.of(mechanism(1.0)), "Plan"), (None, "NoneType")):
+        with pytest.raises(
+            InvalidInput, match=f"make_plan must be a function, got {name}: .*lambda {argument}: Mechanism"
+        ):
+            find(made, epsilon=1.0, delta=DELTA)

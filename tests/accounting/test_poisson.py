@@ -1,5 +1,6 @@
 """Poisson-sampled Gaussians: the interval brackets exact values, is narrow, and keeps clear of known traps."""
 
+import itertools
 import math
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from scipy import optimize
 from scipy.stats import norm
 
 import tacit.accounting
-from tacit.accounting import Sampled, certify, gdp_epsilon, poisson_epsilon
+from tacit.accounting import Sampled, certify, gdp_epsilon, poisson, poisson_epsilon
 from tacit.accounting.poisson import sampled_curve
 from tacit.errors import NotCovered
 from tacit.mechanism import Adjacency, FullBatch, Mechanism, Poisson, Schedule
@@ -202,11 +203,36 @@ def test_many_noise_levels_are_rounded_up_to_a_few():
     ratios = np.append(np.linspace(0.5, 1.0, 60), 0.0)
     rounds = sampled_curve(Adjacency.ZERO_OUT, Schedule(ratios), 0.1).rounds
     levels = np.repeat([r for r, _, _ in rounds], [n for _, _, n in rounds])
-    assert len(rounds) < 30
+    assert len(rounds) == 40
     assert levels.size == 60  # a release that reads nothing is free
     assert (levels >= ratios[:-1] * (1 - 1e-12)).all()
-    assert (levels <= ratios[:-1] * 1.04).all()
+    assert (levels <= ratios[:-1] * 1.02).all()
     assert levels.max() == 1.0
+
+
+def test_thousands_of_noise_levels_are_rounded_up_as_well():
+    ratios = np.random.default_rng(0).uniform(0.01, 1.0, size=3000)
+    rounds = sampled_curve(Adjacency.ZERO_OUT, Schedule(ratios), 0.1).rounds
+    levels = np.repeat([r for r, _, _ in rounds], [n for _, _, n in rounds])
+    assert len(rounds) == 40
+    assert levels.size == 3000
+    assert levels.max() == ratios.max()
+    assert (levels >= np.sort(ratios)).all()
+    assert np.sum(levels**2) <= 1.05 * np.sum(ratios**2)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rounding_costs_the_least_that_groups_can(seed, monkeypatch):
+    """Against every way to cut a few values into three groups."""
+    monkeypatch.setattr(poisson, "_MAX_LEVELS", 3)
+    rng = np.random.default_rng(seed)
+    m = int(rng.integers(4, 9))
+    values, counts = np.sort(rng.uniform(0.1, 1.0, size=m)), rng.integers(1, 5, size=m)
+    levels, many = poisson._grouped(values, counts)
+    ways = [(0, *cuts, m) for cuts in itertools.combinations(range(1, m), 2)]
+    best = min(sum(counts[a:b].sum() * values[b - 1] ** 2 for a, b in itertools.pairwise(way)) for way in ways)
+    assert np.sum(many * levels**2) == pytest.approx(best, rel=1e-12)
+    assert many.sum() == counts.sum()
 
 
 def test_plain_gaussians_compose_with_sampled_ones():

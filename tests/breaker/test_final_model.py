@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import norm
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, PolynomialFeatures, StandardScaler
+from sklearn.preprocessing import Binarizer, FunctionTransformer, OneHotEncoder, PolynomialFeatures, StandardScaler
 
 import tacit.estimators._outputs as shared
 from tacit import features as maps
@@ -339,12 +339,13 @@ def test_a_record_that_no_map_can_take_leaves_the_others_as_they_are() -> None:
     spoilt = X.copy()
     spoilt[0] = 1e25
     everybody = np.arange(300)
-    before, after = (planned.features.rows(table, jumps=True).take(everybody) for table in (X, spoilt))
-    assert not after[0].any() and np.array_equal(before[1:], after[1:])
+    before, after = (planned.features.rows(table).take(everybody) for table in (X, spoilt))
+    assert not after[0].any()
+    assert np.array_equal(before[1:], after[1:])
 
 
 @pytest.mark.parametrize("kept", [True, False])
-def test_functions_in_front_of_gates_see_one_record_at_a_time(monkeypatch: Any, kept: bool) -> None:
+def test_functions_of_others_see_one_record_at_a_time_in_random_batches(monkeypatch: Any, kept: bool) -> None:
     """A user's matrix product treats each record by itself, but rounds it by its place: gates must not see that."""
     monkeypatch.setattr(shared, "KEPT", 2**30 if kept else 0)
     X, y = table()
@@ -355,8 +356,36 @@ def test_functions_in_front_of_gates_see_one_record_at_a_time(monkeypatch: Any, 
         return rows @ np.arange(12.0).reshape(3, 4)
 
     chain = make_pipeline(FunctionTransformer(project), maps.NormScaler())
-    gated = DPConvexReLUClassifier(4, features=chain, classes=[0, 1], **SMALL).fit(X, y)
-    assert max(seen) == 1 and any("declared" in mark for mark in gated.certificate_.marks)
+    gated = DPConvexReLUClassifier(4, features=chain, classes=[0, 1], view="all_iterates", **SMALL).fit(X, y)
+    assert max(seen) == 1
+    assert any("declared" in mark for mark in gated.certificate_.marks)
     seen.clear()
-    DPSoftmaxRegression(features=chain, classes=[0, 1], **SMALL).fit(X, y)  # continuous: last bits move last bits
+    DPConvexReLUClassifier(4, features=chain, classes=[0, 1], **SMALL).fit(X, y)  # places are fixed: as one table
     assert max(seen) > 1
+
+
+def test_a_threshold_behind_a_function_of_others_does_not_turn_for_everybody() -> None:
+    """200 equal records whose product is rounded by their place, and one that no map can take: 50 times the bound."""
+    rng, n, p = np.random.default_rng(0), 200, 33
+    A = rng.normal(size=(p, p))
+    product = FunctionTransformer(lambda rows: rows @ A)
+    for _ in range(500):
+        x = rng.normal(size=(1, p))
+        alone = product.transform(x)[0]
+        above = (product.transform(np.tile(x, (n, 1))) > alone).mean(axis=0)
+        j = int(above.argmax())
+        if above[j] > 0.99:
+            break
+    chain = make_pipeline(
+        product, maps.NormScaler(1e30), FunctionTransformer(lambda rows: rows[:, [j]]), Binarizer(threshold=alone[j])
+    )
+    model = DPSoftmaxRegression(
+        features=chain, feature_norm=1.0, classes=[0, 1], batch_size=n, clip=1.0, fit_intercept=False, **SMALL
+    )
+    X, y = np.tile(x, (n, 1)), np.zeros(n, int)
+    spoilt = X.copy()
+    spoilt[0] = 1.7e308
+    planned = model._planned(X, 2)
+    sums = [model._sum(planned.features.rows(side), y, planned.loss, planned.norm) for side in (X, spoilt)]
+    here, there = (total.total(np.zeros((1, total.size)), np.ones((1, n), bool)) for total in sums)
+    assert np.linalg.norm(here - there) <= 2 * sums[0].bound * (1 + 1e-6)

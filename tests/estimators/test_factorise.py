@@ -19,8 +19,10 @@ from tacit.accounting import gdp_epsilon
 from tacit.audit import audit_gdp
 from tacit.errors import BudgetExhausted, InvalidInput, NotCovered
 from tacit.estimators import factorise as module
+from tacit.problem import Penalty
 from tacit.run import SEEDED, Channel, Streams
 from tacit.run.sums import FactorRows, ItemFactors
+from tacit.solvers import factorise as solver
 from tacit.solvers.blocks import plan_blocks, run_blocks
 from tacit.solvers.factorise import UPDATES, UnitRows, item_block
 
@@ -172,7 +174,7 @@ def test_a_failed_fit_leaves_no_old_model(monkeypatch):
         ({"epochs": 0}, "epochs"),
         ({"sampling": "full"}, "sampling"),
         ({"contribution_norm": 0.0}, "contribution_norm"),
-        ({"step_size": 0.0}, "step_size"),
+        ({"step_size": 0.0, "update": "gradient"}, "step_size must be positive"),
         ({"l1": -1.0}, "l1"),
         ({"person_l2": -1.0}, "person_l2"),
         ({"noise_threshold": -1.0}, "noise_threshold"),
@@ -287,6 +289,29 @@ def test_long_lists_of_items_are_freed_of_noise():
     assert np.linalg.norm(cut.components_[:, 30:]) < 0.5 * np.linalg.norm(raw.components_[:, 30:])
     assert error(cut, M) < 0.9 * error(raw, M)
     assert cut.certificate_.plan == raw.certificate_.plan  # post-processing
+
+
+@pytest.mark.parametrize("update", list(UPDATES))
+def test_e13_what_would_go_negative_is_projected(update, monkeypatch):
+    """Errata E13: Algorithm 3 of 000 has no projection. The noisy step (or solution) has negative entries; ours not."""
+    seen = []
+
+    def spy(function, argument):
+        def called(*args):
+            seen.append((np.array(args[argument]), function(*args)))
+            return seen[-1][1]
+
+        return called
+
+    if update == "gradient":
+        monkeypatch.setattr(Penalty, "prox", spy(Penalty.prox, 1))
+    else:
+        monkeypatch.setattr(solver, "nonnegative_rows", spy(solver.nonnegative_rows, 1))
+    model = DPNMF(3, update=update, random_state=0, **COMMON).fit(planted())
+    assert len(seen) == 3  # once an epoch
+    assert all(before.min() < 0 for before, _ in seen)
+    assert min(after.min() for _, after in seen) >= 0
+    assert model.components_.min() >= 0
 
 
 def test_rows_that_vanish_start_again():

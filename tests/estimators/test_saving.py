@@ -338,7 +338,7 @@ def test_half_a_file(document: dict, tmp_path: Path) -> None:
 
 
 def test_a_missing_file(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FileNotFoundError, match="No such file"):  # InvalidInput, too: test_newcomers.py
         load_model(tmp_path / "none.json")
 
 

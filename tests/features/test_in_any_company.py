@@ -71,6 +71,14 @@ def test_a_row_is_the_same_in_any_company(p, model, kind):
     assert np.array_equal(together, model.transform(np.tile(X, (9, 1)))[-len(X) :])
 
 
+@pytest.mark.parametrize("model", [NormScaler(), NormScaler(how="normalise"), RandomRelu(9000)])
+def test_wide_rows_as_well(model):
+    """A library's sum over more than 8192 entries is cut into other pieces where a row stands alone."""
+    X = np.random.default_rng(0).normal(size=(5, 9001))
+    together = model.fit(X[:1]).transform(X)
+    assert np.array_equal(together, np.concatenate([model.transform(X[i : i + 1]) for i in range(5)]))
+
+
 @pytest.mark.parametrize("p", [1, 5, 784, 20_000])
 @pytest.mark.parametrize(("bits", "accurate"), [(24, 2.0**-22), (48, 2.0**-46)])
 def test_products_are_as_accurate_as_they_say(p, bits, accurate):

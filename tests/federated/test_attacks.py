@@ -376,7 +376,11 @@ def test_two_servers_at_once_do_not_get_two_sessions_for_one() -> None:
     node = FactorNode(rows(), **TERMS)
     a, b = Server(node), Server(node)
     assert a.ask(proposal()).kind == b.ask(proposal()).kind == "offer"
-    assert [a.ask(encode("begin")).kind, b.ask(encode("begin")).kind] == ["ready", "refused"]
+    assert a.ask(encode("begin")).kind == "ready"
+    answer = b.ask(encode("begin"))
+    assert answer.kind == "refused"
+    assert "another session of this node began" in answer.fields["reason"]
+    assert "name it once in a federation" in answer.fields["reason"]
 
 
 # -- nodes that are lost, or lie -----------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from scipy import sparse, stats
 from tacit import Ledger
 from tacit.errors import InvalidInput, NotCovered
 from tacit.estimators import DPNMF
-from tacit.federated import FactorNode, FederatedModel, FederatedNMF, FederationError, threaded_nodes
+from tacit.federated import FactorNode, FederatedModel, FederatedNMF, FederationError, local_nodes, threaded_nodes
 from tacit.federated.node import horizontal_mark, vertical_mark
 from tacit.federated.proposal import Proposal
 from tacit.federated.wire import decode
@@ -223,7 +223,10 @@ def test_neighbours_move_what_is_sent_by_at_most_the_declared_sensitivity(
 ) -> None:
     """Record and replay on the node itself, noise taken off: the same messages of a server, two neighbouring tables."""
     if (update, form) == ("statistics", "unobserved"):
-        pytest.skip("refused")
+        node = FactorNode(table(5), **{**TERMS, "adjacency": relation, "missing": form})
+        with pytest.raises(InvalidInput, match="needs every entry of a row"):
+            node.session(Proposal(2, epochs=1, update=update, missing=form, contribution_norm=0.05))
+        return
     monkeypatch.setattr(Channel, "_noise", lambda self, sigma, index, clean, history: 0 * clean)
     planned, plan = DPNMF._planned, {}  # plans do not depend on rows: make each of them once
 
@@ -394,3 +397,63 @@ def test_a_node_does_not_change_its_split_because_a_server_says_so(splits: tuple
     with pytest.raises(FederationError, match=r"split.*agree on one"):
         run([node], split=splits[1])
     assert node._sessions == 0
+
+
+@pytest.mark.parametrize(
+    "idle", [{"step_size": 5.0}, {"update": "gradient", "noise_threshold": 1.0}], ids=["step", "threshold"]
+)
+def test_settings_without_effect_are_refused_before_nodes_are_asked(idle: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match="has no effect with update="):
+        FederatedNMF(2, **idle)
+    assert FederatedNMF(2, update="gradient").proposal.step_size == 5.0
+
+
+# -- what newcomers pass -------------------------------------------------------------------------------------------
+
+
+def test_a_second_session_without_a_ledger_says_that_a_ledger_is_missing() -> None:
+    node = FactorNode(table(50), **TERMS)
+    run([node])
+    with pytest.raises(
+        FederationError, match=r"keeps no ledger.*give it budget=Ledger\(\.\.\.\); nothing was spent"
+    ) as told:
+        run([node])
+    assert "no room" not in str(told.value)
+
+
+def test_a_node_is_named_once_in_a_federation(tmp_path: Any) -> None:
+    ledger = Ledger(tmp_path / "a.ledger", epsilon=9.0, delta=1e-5)
+    node, other = FactorNode(table(50), **TERMS, budget=ledger), FactorNode(table(50, seed=1), **TERMS)
+    with pytest.raises(InvalidInput, match=r"nodes\[0\] and nodes\[2\] are the same node: .*name it once"):
+        run([node, other, node])
+    with (
+        threaded_nodes([node, other]) as links,
+        pytest.raises(InvalidInput, match=r"links\[1\] and links\[2\] are the same node: .*name it once"),
+    ):
+        FederatedNMF(3, epochs=4).fit([*links, links[1]])
+    assert ledger.entries() == ()
+    assert other._sessions == 0
+    with pytest.raises(InvalidInput, match=r"makers\[0\] and makers\[1\]"), local_nodes([list, list]):
+        pass
+
+
+@pytest.mark.parametrize("links", [[np.ones((4, 3))] * 2, np.ones((4, 3)), [None], None, 3])
+def test_tables_are_not_links(links: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"^links(\[0\])? must be .*got \w+: give rows to FactorNode\(rows, epsilon"):
+        FederatedNMF(2).fit(links)
+
+
+def test_nodes_are_not_links_and_tables_are_not_nodes() -> None:
+    node = FactorNode(table(50), **TERMS)
+    with pytest.raises(InvalidInput, match=r"links\[0\] must be a link to a node, got FactorNode: .*threaded_nodes"):
+        FederatedNMF(2).fit([node])
+    with (
+        pytest.raises(InvalidInput, match=r"nodes\[0\] must be a FactorNode, got ndarray: "),
+        threaded_nodes([table(9)]),
+    ):
+        pass
+    with (
+        pytest.raises(InvalidInput, match=r"makers\[0\] must be a function that makes a FactorNode"),
+        local_nodes([node]),
+    ):
+        pass

@@ -220,20 +220,6 @@ def test_no_record_exceeds_the_bound_of_a_block(loss, parameter):
                     assert np.hypot(*(dense / bound)) <= 1 + 1e-12
 
 
-@pytest.mark.parametrize("layout", ["float64", "CSC"])
-def test_block_apply_moves_z_with_w(layout):
-    X, z, w, *_ = problem(5, n=2500, p=6)
-    offset, block, deltas = X @ w - z, np.array([4, 0, 3]), np.array([0.5, -1.0, 2.0])
-    expected = w.copy()
-    expected[block] += deltas
-    if layout == "CSC":
-        kernels.block_apply_sparse(*columns(X), z, w, block, deltas)
-    else:
-        kernels.block_apply_dense(X, z, w, block, deltas)
-    np.testing.assert_array_equal(w, expected)
-    np.testing.assert_allclose(z, X @ w - offset, atol=1e-12)
-
-
 def test_a_row_major_matrix_is_refused():
     with pytest.raises(ValueError, match="Fortran"):
         kernels.coordinate_sum_dense(np.ones((3, 2)), np.zeros(3), 0, 1.0, 0, 1.0)

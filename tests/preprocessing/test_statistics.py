@@ -11,6 +11,7 @@ from scipy import stats
 
 from tacit.accounting import gdp_mu
 from tacit.errors import InvalidInput, MechanismMismatch
+from tacit.estimators import DPLinearRegression
 from tacit.mechanism import Adjacency
 from tacit.preprocessing import private_mean, private_quantiles, private_variance
 from tacit.preprocessing._grid import grids_of, quantiles_of
@@ -43,6 +44,27 @@ def test_the_noise_of_a_mean_is_what_the_certificate_says(adjacency, sensitivity
     assert stats.kstest(noise, "norm", args=(0, sigma)).pvalue > 0.01
     for wrong in (0.7, 1.3):
         assert stats.kstest(noise, "norm", args=(0, wrong * sigma)).pvalue < 1e-4
+
+
+@pytest.mark.parametrize("statistic", [private_mean, private_variance])
+def test_a_lower_bound_of_zero_is_a_bound_like_any_other(statistic):
+    """diffprivlib 0.6.6 adds no noise where a lower bound is 0; here noise depends on the width alone."""
+    x, spread = np.linspace(1, 7, 200), {}
+    for low in (0.0, 5.0, -8.0):
+        deal = {"epsilon": 1.0, "delta": 1e-5}
+        found = [statistic(x + low, (low, low + 8), **deal, random_state=s)[0] for s in range(200)]
+        spread[low] = np.std(found)
+    assert spread[0.0] == pytest.approx(spread[5.0], rel=0.25)
+    assert spread[0.0] == pytest.approx(spread[-8.0], rel=0.25)
+    assert spread[0.0] > 0.1
+
+
+@pytest.mark.parametrize("low", [0.0, -1.0])
+def test_and_models_with_a_lower_bound_of_zero_are_noisy(low):
+    X, y = np.full((200, 2), [0.25, 0.75]), np.full(200, 0.5)
+    deal = {"epsilon": 1.0, "delta": 1e-5, "feature_bounds": (low, 1.0), "target_bounds": (low, 1.0)}
+    found = [DPLinearRegression(**deal, random_state=s).fit(X, y).predict(X[:1])[0] for s in range(8)]
+    assert len(set(found)) == 8
 
 
 def test_shapes_follow_numpy():

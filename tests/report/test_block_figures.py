@@ -166,6 +166,7 @@ def test_the_picture_is_not_empty() -> None:
 
 
 def test_the_benchmark_writes(tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.syspath_prepend(BENCHMARK.parent)  # as for any script
     monkeypatch.setattr("sys.argv", ["block_figures.py", str(tmp_path / "new")])
     with pytest.raises(SystemExit) as stopped:
         runpy.run_path(str(BENCHMARK), run_name="__main__")

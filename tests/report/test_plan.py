@@ -19,13 +19,15 @@ from tacit.accounting import (
     noisy_cyclic_mu,
     poisson_epsilon,
 )
-from tacit.errors import InvalidInput, NotCovered
-from tacit.mechanism import Adjacency, Cyclic, Evidence, LastIterate
+from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
+from tacit.mechanism import Adjacency, Cyclic, Evidence, LastIterate, Schedule
 from tacit.report import curves
 from tacit.report.methods import METHODS
 from tacit.report.plan import PlanReport, Row, make_report, rounded_up
 from tacit.report.settings import Settings
 from tacit.report.tables import print_plan
+from tacit.run import Channel, GradientChain, LeastSquaresGradient, Streams, batch_sizes
+from tacit.solvers.hidden import plan_cyclic
 
 PAPER = Settings(
     n=60000, batch=1000, epochs=400, sigma=15.0, delta=1e-5, lr=0.1, l2=1e-3, smoothness=0.5, secret_partition=True
@@ -109,23 +111,100 @@ def test_zero_out_halves_the_ratio() -> None:
         assert row(zero, name).epsilon == pytest.approx(row(both, name).epsilon, rel=1e-9)
 
 
-def test_an_uneven_last_batch_has_more_noise_and_less_weight() -> None:
-    s = SMALL.replace(n=650, secret_partition=True)
-    assert (s.n_batches, s.last_batch, s.steps) == (7, 50, 35)
+def test_uneven_batches_have_their_own_noise_and_weight() -> None:
+    s = SMALL.replace(n=1000, batch=300, secret_partition=True)
+    assert (s.n_batches, s.batches, s.sizes, s.steps) == (3, ((334, 1), (333, 2)), "333 or 334", 15)
     report = make_report(s)
     (mechanism,) = row(report, "cyclic-final-secret").certificate.plan
     assert isinstance(mechanism.sampling, Cyclic)
     assert mechanism.sampling.weights is not None
-    np.testing.assert_allclose(mechanism.sampling.weights.to_array(), [100 / 650] * 6 + [50 / 650])
-    per_batch = np.array([1.0] * 6 + [2.0])
-    np.testing.assert_allclose(mechanism.view.noise_std.to_array(), np.tile(per_batch, 5) * 0.1 * 4 / 100)
+    sizes = np.array([334, 333, 333])
+    np.testing.assert_allclose(mechanism.sampling.weights.to_array(), sizes / 1000)
+    np.testing.assert_allclose(mechanism.view.noise_std.to_array(), np.tile(0.1 * 4 / sizes, 5))
     c = 1 - 0.1 * 0.01
-    worst = noisy_cyclic_mu(7, 5, c, 0.5, noise_std=per_batch)
+    worst = noisy_cyclic_mu(3, 5, c, 0.5, noise_std=1 / sizes)
     assert row(report, "cyclic-final").epsilon == pytest.approx(gdp_epsilon(worst, 1e-5), rel=1e-9)
     epsilon = row(report, "cyclic-final-secret").epsilon
-    weights = np.array([100] * 6 + [50]) / 650
-    delta = noisy_cyclic_delta(7, 5, c, 0.5, epsilon, noise_std=per_batch, weights=weights)
+    delta = noisy_cyclic_delta(3, 5, c, 0.5, epsilon, noise_std=1 / sizes, weights=sizes / 1000)
     assert delta == pytest.approx(1e-5, rel=1e-6)
+
+
+SIZES = [(1000, 300), (600, 100), (650, 100), (10, 3), (7, 7), (7, 2), (1000, 999), (1000, 501), (5, 1)]
+
+
+@pytest.mark.parametrize(("n", "b"), SIZES)
+def test_every_row_is_a_run_of_ours(n: int, b: int) -> None:
+    """The chain and the channel accept the certificates of the rows, with the batches that they draw."""
+    s = SMALL.replace(n=n, batch=b, secret_partition=True, smoothness=1.0)
+    report, records = make_report(s), np.eye(n, 2)
+    total = LeastSquaresGradient(records, np.zeros(n), bound=1.0, row_norm=1.0)
+    assert total.smoothness == 1.0
+    assert {r.method.id for r in report.rows} >= {m.id for m in METHODS} - {"published"}
+    for r in report.rows:
+        assert r.runs
+        (mechanism,) = r.certificate.plan
+        channel = Channel(r.certificate, n, streams=Streams(0))
+        seen = [int(channel._batches.mask(t).sum()) for t in range(mechanism.steps)]
+        if r.method.hidden:
+            k = 1 if r.method.full else s.n_batches
+            GradientChain(Schedule.constant(0.1, mechanism.steps), 0.01, k, n).check(mechanism, total)
+        if r.method.full or r.method.id == "poisson":
+            assert r.method.id == "poisson" or set(seen) == {n}
+        else:
+            assert seen == np.tile(batch_sizes(n, s.n_batches), s.epochs).tolist()
+
+
+@pytest.mark.parametrize(("n", "b"), SIZES)
+def test_with_noise_and_without_the_batches_are_the_same(n: int, b: int) -> None:
+    plan = plan_cyclic(
+        None, 1e-5, n=n, batch_size=b, epochs=5, noise_multiplier=4.0, step_size=0.1, l2=0.01, decay=False
+    )
+    report = make_report(SMALL.replace(n=n, batch=b))
+    assert report.settings.n_batches == plan.n_batches
+    assert row(report, "cyclic-final").epsilon == pytest.approx(plan.certificate.epsilon(1e-5), rel=1e-9)
+    sampled = plan_cyclic(None, 1e-5, n=n, batch_size=b, epochs=5, noise_multiplier=4.0, view="all_iterates")
+    assert row(report, "poisson").epsilon == pytest.approx(sampled.certificate.epsilon(1e-5), rel=1e-9)
+
+
+def printed(settings: Settings, width: int = 100) -> str:
+    console = Console(width=width, highlight=False, file=io.StringIO())
+    print_plan(make_report(settings), console)
+    return " ".join(console.file.getvalue().split())
+
+
+def test_the_batches_that_are_run_are_printed() -> None:
+    text = printed(SMALL.replace(n=1000, batch=300))
+    assert "b = 300: 3 batches of 333 or 334, 5 epochs, 15 steps" in text
+    assert "batches hold 333 or 334 records instead of 300" in text
+    assert "a record is read with probability 1/3, not 300/1000" in text
+    assert "6 batches, 5 epochs" in printed(SMALL)
+    assert "instead of" not in printed(SMALL)
+    assert "1 batch, 5 epochs" in printed(SMALL.replace(batch=600))
+
+
+@pytest.mark.parametrize("width", [60, 100])
+@pytest.mark.parametrize(
+    ("changes", "names"),
+    [
+        ({"diameter": 1.0}, {"cyclic-final", "full-final", "published"}),
+        ({"adjacency": Adjacency.ADD_REMOVE}, {"full-final"}),
+        ({}, set()),
+        ({"diameter": 1.0, "n": 10**7, "batch": 1000}, set()),  # the diameter is not used
+    ],
+)
+def test_rows_that_no_code_of_ours_runs_say_so(changes: dict[str, object], names: set[str], width: int) -> None:
+    s = SMALL.replace(**changes)
+    report = make_report(s)
+    assert {r.method.id for r in report.rows if not r.runs} == names
+    assert {r["id"] for r in report.to_dict()["covered"] if not r["run_by_tacit"]} == names
+    assert printed(s, width).count("certified, not run by Tacit") == len(names)
+    total = LeastSquaresGradient(np.eye(600, 2), np.zeros(600), bound=1.0, row_norm=np.sqrt(0.5))
+    for r in report.rows:
+        if not r.runs:  # and indeed it is refused
+            (mechanism,) = r.certificate.plan
+            k = 1 if r.method.full else 6
+            with pytest.raises(MechanismMismatch, match=r"bounded domain|add/remove"):
+                GradientChain(Schedule.constant(0.1, mechanism.steps), 0.01, k, 600).check(mechanism, total)
 
 
 def test_a_bounded_domain_only_helps() -> None:

@@ -113,7 +113,8 @@ def test_the_final_model_of_a_cyclic_run_stays_below():
 
 def perturbation_audit(n: int = N):
     """Opposite labels of one record on one feature, through the code that users call."""
-    return audit(ObjectiveTilt(), task(3, 1, Logistic()), neighbours(1, Logistic()), n=n)
+    budget = Budget(8.0, 1e-3, view="final_model")
+    return audit(ObjectiveTilt(), task(3, 1, Logistic()), neighbours(1, Logistic()), budget, n=n)
 
 
 def test_the_tilted_optimum_stays_below():

@@ -9,7 +9,7 @@ from tacit.accounting import certify, gdp_epsilon, last_iterate_mu
 from tacit.audit import audit_gdp
 from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
 from tacit.problem import Softmax, SquaredOutputs
-from tacit.run import Channel, Streams
+from tacit.run import Channel, Streams, contraction
 from tacit.run import clipped_sum as sum_module
 from tacit.run import gradient_chain as chain_module
 from tacit.run.sums import GatedOutputs, LinearOutputs, TableRows
@@ -212,16 +212,29 @@ def test_units_of_the_features_do_not_matter(scale):
 
 
 def test_the_published_contraction_of_gates_expands():
-    """Errata E1: P = 128, ‖x‖ = 1, squared loss: a step of 1 that "contracts" expands by (active gates) − 1."""
-    rng = np.random.default_rng(0)
+    """Errata E1: P = 128 gates, 58 of them open, ‖x‖ = 1, squared loss: claimed 0.999, true 56.9.
+
+    Our x̃ are shorter by √(2/P), so that the published constant is β = 2/P and its step P/2 times as long.
+    """
+    rng, P, active = np.random.default_rng(0), 128, 58
     x = rng.normal(size=20)
     x /= np.linalg.norm(x)
-    open_ = rng.normal(size=(128, 20)) @ x >= 0
-    lifted = np.outer(open_, x).ravel()
-    hessian = np.outer(lifted, lifted)
-    assert np.linalg.norm(lifted) ** 2 == pytest.approx(open_.sum())  # not ‖x‖² = 1
-    eta, published = 1.0, 1.0
-    assert eta < 2 / published
-    step = np.eye(len(lifted)) - eta * hessian
-    assert np.linalg.norm(step @ lifted) / np.linalg.norm(lifted) == pytest.approx(open_.sum() - 1)
-    assert 40 < open_.sum() < 90
+    gates = rng.normal(size=(P, 20))
+    gates *= np.where(np.arange(P) < active, 1.0, -1.0)[:, None] * np.sign(gates @ x)[:, None]
+    s = GatedOutputs(TableRows(x[None]), np.zeros((1, 1)), SquaredOutputs(1, 1e6), row_norm=np.sqrt(2.0), gates=gates)
+    everyone, u = np.ones((1, 1), bool), np.outer(gates @ x >= 0, x).ravel()[None]
+
+    def stretched(eta, l2=0.0):
+        """How far the real step, on our sum, moves 0 and u apart."""
+        moved = u - eta * (s.total(u, everyone) - s.total(0 * u, everyone) + l2 * u)
+        return np.linalg.norm(moved) / np.linalg.norm(u)
+
+    unit = P / 2
+    eta, l2 = 0.999 * unit, 0.001 / unit
+    assert contraction(eta, 1 / unit, l2) == pytest.approx(0.999, abs=1e-5)  # with the published constant
+    assert stretched(eta, l2) == pytest.approx(56.9, abs=0.05)
+    assert s.smoothness >= active / unit  # ours: R² = ‖x̃‖² at worst, all gates open
+    assert stretched(eta, l2) <= contraction(eta, s.smoothness, l2)
+    with pytest.raises(InvalidInput, match="such a step expands"):
+        planned(s, n=1, batch_size=1, step_size=eta, l2=l2)
+    assert stretched(planned(s, n=1, batch_size=1).step_size) <= 1.0

@@ -270,10 +270,12 @@ def test_arrays_tensors_and_datasets_are_the_same_records():
         [X.numpy().astype(np.float64), y.numpy()],
         torch.utils.data.TensorDataset(X, y),
         [(a, int(b)) for a, b in zip(X, y, strict=True)],
+        [(a.numpy(), b) for a, b in zip(X, y, strict=True)],
+        torch.utils.data.Subset(torch.utils.data.TensorDataset(X, y), range(11)),
     ]
     objective = Objective(cnn(), nn.CrossEntropyLoss())
     first = None
-    for form in forms[:3]:
+    for form in forms:
         value = summed(PerRecordGradients(objective, Records(form), 1.0), objective)
         first = value if first is None else first
         np.testing.assert_allclose(value, first, rtol=1e-6, atol=1e-9)
@@ -297,6 +299,10 @@ def test_fingerprints_tell_data_and_order_apart():
         ((np.array(["a"]), np.array([1])), "numbers"),
         (5, "tuple of tensors"),
         ((torch.tensor(1.0),), "no records"),
+        (tuple((torch.zeros(3), torch.tensor(1)) for _ in range(4)), "a list of such tuples"),
+        ([(torch.zeros(3), 1), (torch.zeros(4), 0)], "differ in shape"),
+        ([({"x": torch.zeros(3)}, 1)], "tuples of tensors or numbers"),
+        ([(np.ma.masked_equal(np.ones(3), 1), 1)], "masked"),
     ],
 )
 def test_what_is_not_records_is_refused(data, words):

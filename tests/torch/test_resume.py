@@ -158,7 +158,7 @@ def test_a_step_that_was_interrupted_half_way_is_not_saved(tmp_path, monkeypatch
 
 
 SCRIPT = """
-import sys, time, torch
+import pathlib, sys, time, torch
 from torch import nn
 sys.path.insert(0, {here!r})
 from tacit.ledger import Ledger
@@ -182,7 +182,7 @@ trainer = PrivateTrainer(
     checkpoint={path!r}, checkpoint_every=1, budget=Ledger({ledger!r}, 500.0, 1e-3, adjacency="zero-out"),
 )
 print("ready", flush=True)
-trainer.fit((X, Y), resume=True)
+trainer.fit((X, Y), resume=pathlib.Path({path!r}).exists())
 torch.save(model.state_dict(), {out!r})
 """
 
@@ -245,3 +245,17 @@ def test_an_unfinished_run_is_not_overwritten(tmp_path):
         PrivateTrainer(model(), LOSS, noise_multiplier=1.0, delta=1e-4, batch_size=10, epochs=2, bands=2).fit(
             (X, Y), resume=True
         )
+
+
+def test_nothing_to_go_on_from_is_no_new_run(tmp_path):
+    """A mistyped name, or a run that has ended, would otherwise spend the budget again."""
+    ledger = Ledger(tmp_path / "b.ledger", 500.0, 1e-3, adjacency="zero-out")
+    how = {"noise_multiplier": 1.0, "delta": 1e-4, "batch_size": 10, "epochs": 2, "bands": 2, "budget": ledger}
+    trainer = PrivateTrainer(model(), LOSS, checkpoint=tmp_path / "c", **how)
+    with pytest.raises(InvalidInput, match=r"no checkpoint .* leave out resume"):
+        trainer.fit((X, Y), resume=True)
+    assert not ledger.entries()
+    trainer.fit((X, Y))
+    with pytest.raises(InvalidInput, match="has ended removes its own"):
+        trainer.fit((X, Y), resume=True)
+    assert len(ledger.entries()) == 1

@@ -65,6 +65,7 @@ def calibrate(
     Raises:
         InvalidInput: if even ``upper`` does not reach the target, or arguments are out of range.
     """
+    _check_maker(make_plan, "lambda noise: Mechanism(..., ratio=sensitivity / noise)")
     target, d = _validate.positive(epsilon=epsilon), _validate.delta(delta)
     low, high = _validate.positive(lower=lower), _validate.positive(upper=upper)
 
@@ -86,6 +87,14 @@ def calibrate(
             f"no noise up to {high:g} reaches ε = {target:g} at δ = {d:g}: raise epsilon, or take fewer steps"
         )
     return Calibration(noise, certificate)
+
+
+def _check_maker(make_plan: object, example: str) -> None:
+    if not callable(make_plan):
+        raise InvalidInput(
+            f"make_plan must be a function, got {type(make_plan).__name__}: what is looked for is its argument, so "
+            f"pass e.g. {example}"
+        )
 
 
 def _root(excess: Callable[[float], float], low: float, high: float, tolerance: float) -> float:
@@ -148,8 +157,9 @@ def affordable(
         The count and its certificate.
 
     Raises:
-        InvalidInput: if no count up to ``limit`` fits.
+        InvalidInput: if no count up to ``limit`` fits, or arguments are out of range.
     """
+    _check_maker(make_plan, "lambda count: Mechanism(..., steps=count)")
     target, d = _validate.positive(epsilon=epsilon), _validate.delta(delta)
     top = _validate.positive_int(limit=limit)
 

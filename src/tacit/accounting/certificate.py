@@ -10,7 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import tacit
 from tacit import _validate
+from tacit._digits import up
 from tacit.accounting.banded import BandedCyclicPoisson, FactorisedComposition
 from tacit.accounting.block_sweeps import BlockShift
 from tacit.accounting.curve import Curve, Gaussian, compose
@@ -216,12 +218,13 @@ class Certificate:
         names = "; ".join(dict.fromkeys(f"{b.theorem.name} ({b.theorem.reference})" for b in bounds))
         seen = "every intermediate result" if self.view == "every iterate" else f"{self.view} only"
         lines = [
-            f"This computation is ({_shown(epsilon)}, {d:g})-differentially private for each {self.unit}: whatever "
-            f"anybody learns from the output, the chance of it changes by at most a factor e^{_shown(epsilon)}, up to "
+            f"This computation is ({up(epsilon)}, {d:g})-differentially private for each {self.unit}: whatever "
+            f"anybody learns from the output, the chance of it changes by at most a factor e^{up(epsilon)}, up to "
             f"a probability of {d:g}, when {self.adjacency.sentence}.",
             f"The guarantee covers {seen}; nothing else of the computation may be shown.",
             f"It follows from: {names}.",
             "It rests on: " + "; ".join(str(a) for a in self.assumptions) + ".",
+            "Enforced means by Tacit's own code where that is what runs; declared is your word.",
         ]
         lines += [f"Note: {mark}." for mark in self._marks]
         return " ".join(lines)
@@ -231,7 +234,7 @@ class Certificate:
 
     def __repr__(self) -> str:
         try:
-            epsilon = _shown(self.epsilon(self._reference))
+            epsilon = up(self.epsilon(self._reference))
         except NotCovered:
             epsilon = "?"
         marks = f", marks={list(self._marks)}" if self._marks else ""
@@ -253,6 +256,7 @@ class Certificate:
         epsilon, bounds = self._tightest(self._reference)
         return {
             "format": FORMAT,
+            "software": f"tacit {tacit.__version__}",
             "claim": {"epsilon": epsilon if math.isfinite(epsilon) else "inf", "delta": self._reference},
             "adjacency": self.adjacency.value,
             "unit": self.unit,
@@ -297,6 +301,9 @@ class Certificate:
         fresh = _make(plan, marks, _validate.delta(delta), only)
         if fresh.digest != data.get("digest"):
             raise MechanismMismatch("the file's plan or marks are not those it was written with; do not rely on it")
+        said = (data.get("adjacency"), data.get("unit"), data.get("view"))
+        if said != (fresh.adjacency.value, fresh.unit, fresh.view):
+            raise MechanismMismatch("the file's words do not describe its plan: they were edited; do not rely on it")
         actual = fresh.epsilon(delta)
         if claimed < actual * (1 - 1e-6):
             raise MechanismMismatch(
@@ -322,15 +329,6 @@ def _combinations(bounds: Sequence[Sequence[Bound]]) -> Iterable[tuple[Bound, ..
     gaussian = tuple(min(options, key=lambda b: not isinstance(b.curve, Gaussian)) for options in bounds)
     other = tuple(min(options, key=lambda b: isinstance(b.curve, Gaussian)) for options in bounds)
     return dict.fromkeys((gaussian, other))
-
-
-def _shown(value: float) -> str:
-    """Four digits, rounded up: what is printed must hold, too."""
-    if not math.isfinite(value) or value == 0:
-        return "0" if value == 0 else "∞"
-    digits = 3 - math.floor(math.log10(value))
-    up = math.ceil(value * 10**digits) / 10**digits if abs(digits) < 300 else value
-    return f"{up:.4g}"
 
 
 # -- certify --------------------------------------------------------------------------------------------------

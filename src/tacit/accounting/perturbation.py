@@ -30,7 +30,7 @@ from scipy.special import log_ndtr
 from tacit import _validate
 from tacit.accounting.curve import Profile
 from tacit.accounting.gdp import gdp_delta
-from tacit.accounting.theorem import Assumption, Theorem
+from tacit.accounting.theorem import PUBLIC_NUMBERS, SECRET_DURATION, Assumption, Theorem
 from tacit.errors import InvalidInput
 from tacit.mechanism import Adjacency, ObjectivePerturbation
 
@@ -185,7 +185,7 @@ def _assumptions(mechanism: ObjectivePerturbation) -> tuple[Assumption, ...]:
         f"included; its result is released with Gaussian noise of standard deviation {mechanism.output_std:g}, and "
         "nothing else is shown",
     )
-    return tuple(Assumption(text, mechanism.evidence) for text in words)
+    return (*(Assumption(text, mechanism.evidence) for text in words), PUBLIC_NUMBERS, SECRET_DURATION)
 
 
 def perturbation_bound(

@@ -32,7 +32,8 @@ from tacit.mechanism import Adjacency, Independent, Mechanism, Poisson, Schedule
 
 __all__ = ["PoissonGaussian", "poisson_epsilon", "sampled_curve"]
 
-_MAX_LEVELS = 24
+_MAX_LEVELS, _MAX_DISTINCT = 40, 400
+"""Ratios that are told apart in a composition, and before it is decided which."""
 
 
 def sampled_curve(adjacency: Adjacency, ratio: Schedule, rate: float) -> Curve:
@@ -54,22 +55,55 @@ def sampled_curve(adjacency: Adjacency, ratio: Schedule, rate: float) -> Curve:
     rate = max(rate, 1e-9)  # reading the record more often is a weaker promise
     counts: Counter[float] = Counter()
     for value, count in zip(*_levels(ratio), strict=True):
-        if value > 0:
-            counts[float(value)] += int(count)
+        counts[float(value)] += int(count)
     if not counts:
         return Gaussian(0.0)
     return Sampled(adjacency, tuple((value, rate, counts[value]) for value in sorted(counts)))
 
 
 def _levels(ratio: Schedule) -> tuple[Any, Any]:
-    values, counts = ratio.runs
-    if np.unique(values).size <= _MAX_LEVELS:
+    """Positive values and how often each occurs; of many, groups that are rounded up to their largest."""
+    values, counts = (run[ratio.runs[0] > 0] for run in ratio.runs)
+    found, where = np.unique(values, return_inverse=True)
+    if len(found) <= _MAX_LEVELS:
         return values, counts
-    positive = values[values > 0]
-    edges = np.geomspace(positive.min(), positive.max(), _MAX_LEVELS)
-    edges[-1] = positive.max()
-    index = np.minimum(np.searchsorted(edges, values, side="left"), _MAX_LEVELS - 1)
-    return np.where(values > 0, edges[index], 0.0), counts
+    if len(found) > _MAX_DISTINCT:  # to even steps of the logarithm first
+        edges = np.geomspace(found[0], found[-1], _MAX_DISTINCT)
+        edges[-1] = found[-1]
+        found, where = np.unique(edges[np.searchsorted(edges, values, side="left")], return_inverse=True)
+    return _grouped(found, np.bincount(where, counts, minlength=len(found)))
+
+
+def _grouped(values: Any, counts: Any) -> tuple[Any, Any]:
+    """At most ``_MAX_LEVELS`` groups of neighbours, rounded up, at the least Σ count·(group's largest² − value²).
+
+    The squares add up in the Gaussian limit, so this is the rounding that costs least there. By dynamic programming:
+    cost[k][j] of the first j values in k groups.
+
+    Args:
+        values: ascending, distinct.
+        counts: of each.
+
+    Returns:
+        The largest value of each group, and how many it stands for.
+    """
+    m = len(values)
+    many = np.concatenate([[0.0], np.cumsum(counts)])
+    squares = np.concatenate([[0.0], np.cumsum(counts * values**2)])
+    first, last = np.arange(m)[:, None], np.arange(1, m + 1)[None, :]
+    one = (many[last] - many[first]) * values[last - 1] ** 2 - (squares[last] - squares[first])
+    one[last <= first] = np.inf
+    cost, cuts = one[0], []
+    for _ in range(_MAX_LEVELS - 1):
+        both = np.concatenate([[np.inf], cost[:-1]])[:, None] + one
+        cuts.append(both.argmin(axis=0))
+        cost = both.min(axis=0)
+    ends, j = [m], m
+    for cut in reversed(cuts):
+        j = int(cut[j - 1])
+        ends.append(j)
+    starts = np.array([0, *sorted(e for e in ends[1:] if e > 0)])
+    return values[np.append(starts[1:], m) - 1], np.add.reduceat(counts, starts)
 
 
 class PoissonGaussian(Accountant):

@@ -33,6 +33,8 @@ from tacit.mechanism import (
 
 __all__ = [
     "ANY_VIEW",
+    "PUBLIC_NUMBERS",
+    "SECRET_DURATION",
     "Accountant",
     "Assumption",
     "ChainAccountant",
@@ -138,7 +140,7 @@ class Accountant(ABC):
 
     def assumptions(self, mechanism: Mechanism) -> tuple[Assumption, ...]:
         """What the bound rests on, with who vouches for it."""
-        return (_bounded(mechanism), *_sampled(mechanism))
+        return (_bounded(mechanism), *_sampled(mechanism), PUBLIC_NUMBERS)
 
     def apply(self, mechanism: Mechanism) -> Curve:
         """The curve, or a refusal that names the first gap.
@@ -156,6 +158,13 @@ class Accountant(ABC):
         if gaps:
             raise NotCovered("; ".join(map(str, gaps)), axis=gaps[0].axis)
         return self.curve(mechanism)
+
+
+PUBLIC_NUMBERS = Assumption(
+    "bounds, clips, classes, sizes and settings were not chosen by looking at the records", Evidence.DECLARED
+)
+"""What no program can see, and users break most."""
+SECRET_DURATION = Assumption("nobody learns anything from how long the run takes", Evidence.DECLARED)
 
 
 def _bounded(mechanism: Mechanism) -> Assumption:
@@ -200,9 +209,10 @@ def _chain_assumptions(view: LastIterate | BlockSweeps) -> tuple[Assumption, ...
     )
     return (
         Assumption(
-            "only the last iterate is released: no average, checkpoint, loss curve or duration",
+            "only the last iterate is released: no average, checkpoint or loss curve",
             Evidence.ENFORCED,
         ),
+        SECRET_DURATION,
         Assumption("no momentum and no per-record state is carried between steps", Evidence.ENFORCED),
         start,
         Assumption("every step's map has the stated Lipschitz constant, for every data set", view.evidence),

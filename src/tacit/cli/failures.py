@@ -48,6 +48,12 @@ class OneLineErrors(TyperGroup):
             code = super().main(args, standalone_mode=False, **extra)
         except typer.Abort as error:
             fail(str(error) or "aborted", 130)
+        except SystemExit as end:
+            # How typer and rich end when the reader of what they print has left (``| head``). Nothing failed: whatever
+            # a command saves, it saves before it prints.
+            if not standalone_mode or not isinstance(end.__context__, BrokenPipeError):
+                raise
+            code = 0
         except Exception as error:
             if not standalone_mode or "TACIT_TRACEBACK" in os.environ:
                 raise

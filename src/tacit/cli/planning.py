@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -182,15 +183,24 @@ def report(
 def _loaded(path: Path) -> Certificate:
     from tacit.accounting import Certificate
 
+    no = f"{path} is not a certificate or a model"
+    give = "give a file that Certificate.to_json, save_model or tacit fit wrote"
     try:
         text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        raise InvalidInput(f"{path} is not a certificate: it is not UTF-8 text") from None
-    if re.match(r'\s*\{\s*"tacit":\s*"model"', text):
-        from tacit.estimators import load_model
+        if re.match(r'\s*\{\s*"tacit":\s*"model"', text):
+            from tacit.estimators import load_model
 
-        return load_model(path).certificate_
+            return load_model(path).certificate_
+        data = json.loads(text)
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{no}: it is not UTF-8 text; {give}") from None
+    except json.JSONDecodeError:
+        raise InvalidInput(f"{no}: it is not JSON; {give}") from None
+    except RecursionError:
+        raise InvalidInput(f"{no}: it is nested too deeply; {give}") from None
+    if not isinstance(data, dict) or not {"plan", "marks", "only", "claim"} <= data.keys():
+        raise InvalidInput(f"{no}: it is JSON with other content; {give}")
     try:
         return Certificate.from_json(text)
     except (RecursionError, OverflowError) as error:
-        raise InvalidInput(f"{path} is not a certificate: {error}") from None
+        raise InvalidInput(f"{no}: {error}; {give}") from None

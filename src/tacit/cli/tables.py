@@ -117,12 +117,13 @@ def make_schema(
         from tacit.tables.schema import template
 
         empty = template(reading.open_table(data, separator).names, target)
-        if output is None:
-            typer.echo(empty.encode(), nl=False)
-            return
-        fitting.check_output(output, replace=False)
-        write_whole(output, empty.encode())
-    typer.echo(f"Template written to {output}: replace the nulls by what is public.")
+        if output is not None:
+            fitting.check_output(output, replace=False)
+            write_whole(output, empty.encode())
+    if output is None:
+        typer.echo(empty.encode(), nl=False)
+    else:
+        typer.echo(f"Template written to {output}: replace the nulls by what is public.")
 
 
 def ledger(

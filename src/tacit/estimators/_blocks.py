@@ -37,8 +37,11 @@ def block_budget(estimator: Any, n: int, why_not_final: str) -> Budget:
 
     Raises:
         NotCovered: for add/remove and for the final model.
-        InvalidInput: if a parameter is out of range.
+        InvalidInput: if a parameter is out of range, or has no effect.
     """
+    for name, why in estimator._idle().items():
+        if getattr(estimator, name) is not None:
+            raise InvalidInput(f"{name} has no effect with {why}={getattr(estimator, why)!r}: leave it out")
     budget = budget_of(estimator.epsilon, estimator.delta, estimator.adjacency, estimator.view, n)
     if budget.adjacency is Adjacency.ADD_REMOVE:
         raise NotCovered(
@@ -89,7 +92,8 @@ def run_certified(
         estimator.budget.reserve(certificate, type(estimator).__name__)
     for name in [key for key in vars(estimator) if key.endswith("_") and key not in SCHEMA]:
         delattr(estimator, name)  # an interrupted fit must leave neither the old model nor a new name for it
-    made = problem()
-    with bar(type(estimator).__name__, estimator.progress) as tick:
+    quiet = np.errstate(all="ignore")  # a warning, or somebody's "raise", would tell about a record
+    with quiet, bar(type(estimator).__name__, estimator.progress) as tick:
+        made = problem()
         values = run_blocks(plan, made, Channel(certificate, made.records, streams=streams), tick)
     return values, replace(plan, certificate=certificate), streams

@@ -208,12 +208,13 @@ class Fit:
         if ledger is not None and self.count is None:  # else the whole was reserved before the count
             ledger.reserve(certificate, note)
         self.certificate = certificate
-        features = Design(self.units.map(X, intercept=self.intercept))
         out, first = [], 0 if self.count is None else 1
-        for one, y in zip(self.prepared, targets, strict=True):
-            session = Session(certificate, len(y), streams, first, progress)
-            out.append(self._translated(one.solve(self._records(features, y), session)))
-            first += len(one.plan)
+        with np.errstate(all="ignore"):  # a warning, or somebody's "raise", would tell about a record
+            features = Design(self.units.map(X, intercept=self.intercept))
+            for one, y in zip(self.prepared, targets, strict=True):
+                session = Session(certificate, len(y), streams, first, progress)
+                out.append(self._translated(one.solve(self._records(features, y), session)))
+                first += len(one.plan)
         return out
 
     def _records(self, features: Design, y: Array) -> Records:

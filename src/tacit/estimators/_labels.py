@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import numbers
+from collections.abc import Mapping, Set
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit._entries import check_entries
 from tacit.errors import InvalidInput
 from tacit.estimators._schema import labels_of
 
 __all__ = ["class_list", "class_numbers"]
+
+_KINDS = (str, bytes, numbers.Real | np.bool_)
+_FEW = "classes must list at least two different labels, e.g. classes=[0, 1]"
 
 
 def class_list(stated: Any, y: Any) -> tuple[Any, tuple[str, ...]]:
@@ -24,17 +30,33 @@ def class_list(stated: Any, y: Any) -> tuple[Any, tuple[str, ...]]:
         Classes and marks.
 
     Raises:
-        InvalidInput: if there are fewer than two, or some are listed twice.
+        InvalidInput: if there are fewer than two, some are listed twice, or they are of several kinds.
     """
     if stated is not None:
-        given = np.asarray(stated)
-        if given.ndim != 1 or len(given) < 2 or len(set(given.tolist())) < len(given):
-            raise InvalidInput("classes must list at least two different labels, e.g. classes=[0, 1]")
+        given = _listed(stated)
+        if len(set(given.tolist())) < len(given):
+            raise InvalidInput(_FEW)
         return np.unique(labels_of(given, "classes")), ()
     classes = np.unique(y)
     if classes.size < 2:
         raise InvalidInput("y holds one class only: pass classes=[…], the labels that may occur, which are public")
     return classes, ("declared: the set of classes is public (it was read off the data)",)
+
+
+def _listed(stated: Any) -> Any:
+    """As an array; refuses what numpy would not convert, or would turn into something else (0 into "0")."""
+    check_entries("classes", stated, dates=True)
+    if isinstance(stated, Set | Mapping):
+        raise InvalidInput("classes is a set, which has no order: pass a list, e.g. classes=[0, 1]")
+    try:
+        labels = np.asarray(stated, dtype=object)
+    except ValueError:  # tables of several shapes
+        labels = np.empty(0, object)
+    if labels.ndim != 1 or len(labels) < 2:
+        raise InvalidInput(_FEW)
+    if not any(all(isinstance(label, kind) for label in labels) for kind in _KINDS):
+        raise InvalidInput("classes must hold labels of one kind: pass all of them as numbers, or all as strings")
+    return np.asarray(stated)
 
 
 def class_numbers(classes: Any, y: Any) -> NDArray[np.intp]:

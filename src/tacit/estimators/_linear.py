@@ -31,6 +31,8 @@ NOMINAL_RECORDS = 100_000
 """For a rehearsal of the plan where the number of records is secret."""
 MOST_PASSES = 1e5
 """A run that reads the data more often would end neither today nor with a useful model."""
+FINAL_ONLY = "the certificate is about the final model only: what the solver computed on its way is not covered"
+"""A note of solvers that need view='final_model'."""
 
 
 class LinearModel(BaseEstimator):  # type: ignore[misc]
@@ -63,6 +65,10 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         """Parameters as given, as scikit-learn wants it: validated by ``fit``."""
         for name in parameters.keys() - {"self", "__class__"}:
             setattr(self, name, parameters[name])
+
+    def _idle(self) -> tuple[str, ...]:
+        """Options that have no effect with the others, whatever was written into a file by default."""
+        return ()
 
     def _loss(self) -> Loss:
         """The loss, in the user's units."""
@@ -118,6 +124,12 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     def _choice(self) -> Callable[[Task, Budget], LinearSolver]:
         solver = self.solver
         if isinstance(solver, LinearSolver):
+            for name in ("max_passes", "clip"):
+                if getattr(self, name) is not None:
+                    kind = type(solver).__name__
+                    raise InvalidInput(
+                        f"{name} has no effect with a solver object: leave it out, and set up the {kind}"
+                    )
             return lambda _task, _budget: solver
         return named(solver, self.max_passes, self.clip)
 
@@ -140,7 +152,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         )
         self.certificate_ = fit.certificate
         self.solver_ = fit.solvers[0].name
-        self.notes_ = tuple(dict.fromkeys(note for one in out for note in one.notes))
+        shown = () if fit.certificate.view == "every iterate" else (FINAL_ONLY,)
+        self.notes_ = tuple(dict.fromkeys((*shown, *(note for one in out for note in one.notes))))
         return out
 
     def _scores(self, X: Any) -> Array:

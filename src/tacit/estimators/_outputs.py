@@ -24,6 +24,7 @@ from tacit.estimators._progress import bar
 from tacit.estimators._schema import checked
 from tacit.features import feature_norm
 from tacit.ledger import Ledger
+from tacit.mechanism import Poisson
 from tacit.preprocessing.certificates import parts
 from tacit.problem import OutputLoss
 from tacit.run import SEEDED, Channel, ClippedSum, Streams
@@ -43,20 +44,23 @@ SMALLEST_NORM, LARGEST_NORM = 1e-5, 1e5
 """Of features: float32 must hold weights and outputs, with an intercept beside them."""
 KEPT = 2**30
 """Bytes of features that are made once and kept; more are made anew for every batch."""
+PUBLIC_VALUE = 0.5
+"""Of every column of a record that stands in for others."""
 _SCHEMA = ("n_features_in_", "feature_names_in_")
 
 
 class _MappedRows:
     """Features made from records when they are asked for: memory for one batch.
 
-    A record on which the map fails (a function that has no value there) becomes zeros: an error would tell. The others
-    of its batch are then mapped one by one; our maps and scikit-learn's public ones give the same bits either way.
+    A record on which the maps fail (a function that has no value there) has no features: an error would tell. It makes
+    room for a public one, so that the others keep their places in a table of the same shape: a function that treats
+    each record by itself may still round it by its place (any matrix product does), and something behind it may jump.
 
     Args:
-        features: a fitted map.
+        features: fitted maps.
         X: records.
         width: of a row of features.
-        alone: whether each record is mapped by itself, for functions that only somebody's word makes row by row.
+        alone: whether each record is mapped by itself, because its place in a batch is random.
     """
 
     def __init__(self, features: Any, X: Rows, width: int, *, alone: bool = False) -> None:
@@ -68,18 +72,32 @@ class _MappedRows:
     def take(self, index: NDArray[np.intp]) -> Rows:
         if not len(index):
             return np.zeros((0, self.width), np.float32)
+        if self._alone:
+            return np.concatenate([self._single(self._X[i : i + 1]) for i in index])
+        records = self._X[index]
         try:
-            if not self._alone:
-                return mapped(self._features, self._X[index])
+            return mapped(self._features, records)
         except Exception:
-            pass
-        return np.concatenate([self._single(self._X[i : i + 1]) for i in index])
+            return self._without_failures(records)
+
+    def _without_failures(self, records: Rows) -> Rows:
+        failing = np.array([not self._maps(records[i : i + 1]) for i in range(len(records))])
+        others = np.where(failing[:, None], records.dtype.type(PUBLIC_VALUE), records)
+        if not self._maps(others):  # it fails on some together only: against what was declared, and no reason to tell
+            return np.concatenate([self._single(records[i : i + 1]) for i in range(len(records))])
+        out = np.array(mapped(self._features, others))
+        out[failing] = 0.0
+        return out
+
+    def _maps(self, record: Rows) -> bool:
+        try:
+            mapped(self._features, record)
+        except Exception:
+            return False
+        return True
 
     def _single(self, record: Rows) -> Rows:
-        try:
-            return mapped(self._features, record)
-        except Exception:
-            return np.zeros((1, self.width), np.float32)
+        return mapped(self._features, record) if self._maps(record) else np.zeros((1, self.width), np.float32)
 
 
 def mapped(features: Any, X: Rows) -> Rows:
@@ -98,6 +116,7 @@ def mapped(features: Any, X: Rows) -> Rows:
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         out = X if features is None else features.transform(X)
+        out = out.to_numpy() if hasattr(out, "to_numpy") else out  # frames, if scikit-learn was told to make them
         if not isinstance(out, np.ndarray) or out.ndim != 2:
             raise InvalidInput("features must return dense tables: set sparse_output=False, or convert them")
         return np.asarray(out, np.float32)
@@ -149,15 +168,20 @@ class _Features:
     norm: float
     marks: tuple[str, ...]
 
-    def rows(self, X: Rows, *, jumps: bool = False) -> FeatureRows:
-        """The features of records; if what follows them ``jumps``, foreign functions see one record at a time.
+    def rows(self, X: Rows, *, shuffled: bool = False) -> FeatureRows:
+        """The features of records.
 
-        A function that treats each record by itself may still round it by its place among others (any matrix product
-        does), and behind it a gate would turn that into another contribution.
+        Args:
+            X: records.
+            shuffled: whether a record's place in a batch depends on who else is in it, as in Poisson batches. Functions
+                that somebody vouches for then see one record at a time; ours do not care (``tacit.features``).
+
+        Returns:
+            Rows, made when they are asked for.
         """
         if self.maps is None:
             return TableRows(mapped(None, X))
-        return _MappedRows(self.maps, X, self.width, alone=jumps and bool(self.marks))
+        return _MappedRows(self.maps, X, self.width, alone=shuffled and bool(self.marks))
 
 
 @dataclass(frozen=True)
@@ -216,8 +240,6 @@ class OutputModel(BaseEstimator):  # type: ignore[misc]
     features_: Any
     _gdp_remedy = "choose view='final_model' and partition='fixed', which have one"
     """For searches, whose candidates must be μ-GDP."""
-    _jumps = False
-    """Whether a record's contribution is not continuous in its features."""
 
     def _store(self, parameters: dict[str, Any]) -> None:
         for name in parameters.keys() - {"self", "__class__"}:
@@ -242,7 +264,7 @@ class OutputModel(BaseEstimator):  # type: ignore[misc]
             raise InvalidInput("features must be a public feature map, e.g. tacit.features.RandomFourier(2000)")
         maps = clone(self.features)
         marks = self._vouched(maps)
-        probe = np.full((1, p), 0.5, dtype)  # public maps read the number of columns: not a record's values
+        probe = np.full((1, p), PUBLIC_VALUE, dtype)  # public maps read the number of columns: not a record's values
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             maps.fit(probe)
@@ -278,8 +300,12 @@ class OutputModel(BaseEstimator):  # type: ignore[misc]
         return () if self.features is None else self._vouched(self.features)
 
     def _feature_rows(self, X: Any) -> Rows:
+        """Features of records; one that the maps cannot take has none, as in the fit: no error tells about it."""
         check_is_fitted(self)
-        return mapped(self.features_, checked(self, X, reset=False))
+        values = checked(self, X, reset=False)
+        if self.features_ is None:
+            return mapped(None, values)
+        return _MappedRows(self.features_, values, self.coef_.shape[-1]).take(np.arange(len(values)))
 
     # -- plan ------------------------------------------------------------------------------------------------
 
@@ -364,9 +390,13 @@ class OutputModel(BaseEstimator):  # type: ignore[misc]
             self.budget.reserve(certificate, type(self).__name__)
         for name in [key for key in vars(self) if key.endswith("_") and key not in _SCHEMA]:
             delattr(self, name)  # an interrupted fit must leave neither the old model nor a new name for it
-        total = self._sum(planned.features.rows(X, jumps=self._jumps), target, planned.loss, planned.norm)
-        channel = Channel(certificate, total.records, streams=streams)
-        with bar(type(self).__name__, self.progress) as tick:
+        quiet = np.errstate(all="ignore")  # a warning, or somebody's "raise", would tell about a record
+        with quiet, bar(type(self).__name__, self.progress) as tick:
+            rows = planned.features.rows(
+                X, shuffled=isinstance(getattr(certificate.plan.parts[0], "sampling", None), Poisson)
+            )
+            total = self._sum(rows, target, planned.loss, planned.norm)
+            channel = Channel(certificate, total.records, streams=streams)
             theta = run_plan(planned.plan, total, channel, np.zeros(total.size), tick)
         self._certified(certificate, planned.plan)
         self.feature_norm_, self.features_ = planned.norm, planned.features.maps

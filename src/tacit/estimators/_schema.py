@@ -13,8 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn import config_context
 from sklearn.utils.validation import validate_data
 
+from tacit._entries import check_entries
 from tacit.errors import InvalidInput
 
 __all__ = ["checked", "columns_of", "labels_of", "numbers_of"]
@@ -25,7 +27,6 @@ _FAULTS = {
     r"Input ([Xy]) contains NaN": rf"Input \1 contains NaN: {_FILL}",
     r"Input contains NaN|boolean value of NA": f"Input X or y contains NaN: {_FILL}",
     r"Input ([Xy]) contains infinity": rf"Input \1 contains infinity or a value too large for its type: {_FILL}",
-    r"Complex data not supported": "Complex data not supported: pass real numbers",
     r"Expected 2D (array|input)": (
         "X must have two dimensions (records, features). Reshape your data: X.reshape(-1, 1) if it is one feature, "
         "X.reshape(1, -1) if it is one record"
@@ -60,8 +61,11 @@ def checked(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) ->
         InvalidInput: if shape, type or finiteness do not fit.
         TypeError: if an entry is no number at all, as scikit-learn wants it.
     """
+    check_entries("X", X)
+    if not (y is None or isinstance(y, str)):
+        check_entries("y", y)
     try:
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), config_context(assume_finite=False):  # nobody can switch this check off
             found = validate_data(estimator, X, y, dtype=[np.float64, np.float32], order=None, **options)
         fault = ""
     except (ValueError, TypeError, OverflowError) as error:

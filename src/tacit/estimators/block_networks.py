@@ -36,6 +36,8 @@ SHORTEST = 0.01
 """Shorter records, in the same units, keep being short."""
 BATCHES, SMALLEST = 40, 50
 """By default forty batches an epoch, of at least fifty records."""
+LAST_STEP = 0.1
+"""In units of the first, if nothing is said."""
 PART = 4096
 """Records that are mapped at once, in float64."""
 _WHY = "hidden variables of a record follow all layers, so that no Lipschitz constant of a sweep is known (errata E6)"
@@ -61,8 +63,8 @@ class _BlockNetworkModel(BaseEstimator):  # type: ignore[misc]
     epochs: int
     sampling: str
     noise_schedule: NoiseSchedule
-    step_size: float
-    last_step: float
+    step_size: float | None
+    last_step: float | None
     l2: float
     gamma: float
     shortcuts: Any
@@ -75,6 +77,8 @@ class _BlockNetworkModel(BaseEstimator):  # type: ignore[misc]
 
     _gdp_remedy = "choose sampling='cyclic', which has one"
     """For searches, whose candidates must be μ-GDP."""
+    _step = 4.0
+    """The first step if nothing is said."""
 
     def _store(self, parameters: dict[str, Any]) -> None:
         for name in parameters.keys() - {"self", "__class__"}:
@@ -82,6 +86,10 @@ class _BlockNetworkModel(BaseEstimator):  # type: ignore[misc]
 
     def _loss(self) -> str:
         raise NotImplementedError
+
+    def _idle(self) -> dict[str, str]:
+        """Options that have no effect, and with what."""
+        return {"step_size": "update", "last_step": "update"} if self.update == "statistics" else {}
 
     # -- plan ------------------------------------------------------------------------------------------------
 
@@ -118,8 +126,8 @@ class _BlockNetworkModel(BaseEstimator):  # type: ignore[misc]
             self.update,
             seed=public_seed("init_seed", self.init_seed),
             steps=k * _validate.positive_int(epochs=self.epochs),
-            step_size=self.step_size,
-            last_step=self.last_step,
+            step_size=self._step if self.step_size is None else self.step_size,
+            last_step=LAST_STEP if self.last_step is None else self.last_step,
             contribution_norm=self.contribution_norm,
             l2=self.l2,
         )
@@ -223,8 +231,8 @@ class DPBlockMLPClassifier(ClassifierMixin, _BlockNetworkModel):  # type: ignore
         epochs: how often each record is read.
         sampling: "poisson" or "cyclic".
         noise_schedule: relative variance over the run: "constant", "linear", "step", "optimised", or a function.
-        step_size: the longest way of a layer in the first step.
-        last_step: of the last step, in units of the first; between them it falls linearly.
+        step_size: of update="gradient", the longest way of a layer in the first step; 4 if missing.
+        last_step: of the last step, in units of the first; between them it falls linearly. A tenth if missing.
         l2: λ.
         gamma: γ, the weight of the hidden variables' constraints.
         shortcuts: pairs (a, b): layer a also feeds layer b (0 is the input, the last number the output).
@@ -270,8 +278,8 @@ class DPBlockMLPClassifier(ClassifierMixin, _BlockNetworkModel):  # type: ignore
         epochs: int = 10,
         sampling: str = "poisson",
         noise_schedule: NoiseSchedule = "constant",
-        step_size: float = 4.0,
-        last_step: float = 0.1,
+        step_size: float | None = None,
+        last_step: float | None = None,
         l2: float = 0.0,
         gamma: float = 1.0,
         shortcuts: Any = (),
@@ -344,12 +352,13 @@ class DPBlockMLPRegressor(RegressorMixin, _BlockNetworkModel):  # type: ignore[m
     Args:
         hidden_layer_sizes: of the hidden layers.
         target_bounds: (low, high), public; targets outside are clipped, and so are predictions. Required.
-        step_size: shorter than for classes, because squared loss has one place to go to.
+        step_size: 1 if missing: shorter than for classes, because squared loss has one place to go to.
 
     Everything else is as in ``DPBlockMLPClassifier``.
     """
 
     target_bounds: Any
+    _step = 1.0
 
     def __init__(
         self,
@@ -367,8 +376,8 @@ class DPBlockMLPRegressor(RegressorMixin, _BlockNetworkModel):  # type: ignore[m
         epochs: int = 10,
         sampling: str = "poisson",
         noise_schedule: NoiseSchedule = "constant",
-        step_size: float = 1.0,
-        last_step: float = 0.1,
+        step_size: float | None = None,
+        last_step: float | None = None,
         l2: float = 0.0,
         gamma: float = 1.0,
         shortcuts: Any = (),

@@ -26,6 +26,17 @@ class DPLogisticRegression(LinearClassifier):
 
     scikit-learn's LogisticRegression with C = 1/(n·α) has the same optimum.
 
+    Formal guarantee: ``certificate_`` is (ε, δ)-DP under ``adjacency``, for each row of X. With ``solver="auto"`` and
+    ``view="all_iterates"`` it is exact Gaussian composition over everything that the solver releases on its way, all of
+    which may be shown; with ``view="final_model"`` it covers the final model alone. A solver that is named has the
+    theorem that its class states (``tacit.solvers``). All heads of a one-vs-rest fit are parts of one plan. A plan that
+    costs more than ε is not run.
+
+    Assumptions: bounds, penalty, clip and every setting of the solver are public, not read off the data (declared by
+    you), and so is the set of classes; if it is read off the data, the certificate carries a mark. Values are clipped
+    to the bounds and contributions to the solver's clip (enforced). Under "replace-one" and "zero-out" n is public.
+    That the table is finite and of the right shape is a precondition outside the guarantee.
+
     Args:
         alpha: α; the penalty stands beside the mean loss, on coefficients in the units of X.
         l1_ratio: ρ.
@@ -36,9 +47,11 @@ class DPLogisticRegression(LinearClassifier):
         adjacency: "replace-one", "zero-out", or "add-remove" (a noisy count then comes first).
         fit_intercept: whether to fit b (never penalised).
         solver: "auto", a name of ``tacit.solvers.SOLVERS``, or a solver object.
-        view: "all_iterates", or "final_model" for a guarantee about the final model only.
-        max_passes: how often the data may be read; None for the solver's rule.
-        clip: the solver's clip; None for its rule.
+        view: "all_iterates", or "final_model" for a guarantee about the final model only (all that the solvers
+            "cyclic" and "perturbation" have).
+        max_passes: how often the data may be read; None for the solver's rule, for solvers of one release
+            ("statistics", "perturbation"), and for a solver object.
+        clip: the solver's clip; None for its rule, and for a solver object.
         budget: a ``tacit.Ledger``; every fit reserves there before it reads a record.
         random_state: None for private noise; an integer makes fits repeatable and marks the certificate "not private:
             seeded".
@@ -99,6 +112,10 @@ class DPLinearSVC(LinearClassifier):
     """A linear support vector classifier with a smoothed hinge, private.
 
         minimise  1/n·Σ hinge(y(xᵀw + b)) + α/2·‖w‖²,   the hinge's corner replaced by a parabola of width ``width``
+
+    Formal guarantee: as ``DPLogisticRegression``.
+
+    Assumptions: as ``DPLogisticRegression``; ``width`` is public, too.
 
     Args:
         alpha: α; the penalty stands beside the mean loss, on coefficients in the units of X.

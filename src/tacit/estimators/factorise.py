@@ -28,6 +28,8 @@ from tacit.solvers.schedules import NoiseSchedule, Optimised
 __all__ = ["DPNMF"]
 
 Array = NDArray[np.float64]
+STEP, PERSON_SHARE = 5.0, 0.5
+"""If nothing is said."""
 RELEASES = ("items", "both")
 MISSING = ("zero", "unobserved")
 
@@ -76,14 +78,15 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  
             3 epochs), or a function (epoch, batch) → relative variance.
         update: "residuals" (statistics of what the current H leaves; the most accurate), "statistics" (second moments,
             solved afresh) or "gradient".
-        step_size: of gradients, in units of 1/row_norm².
+        step_size: of update="gradient", in units of 1/row_norm²; 5 if missing.
         l1: λ₁, on the items.
         l2: λ₂, on the items.
         person_l2: λ_w.
         noise_threshold: taken off noisy statistics, in units of their noise, before H is solved for: helps where most
-            items do not belong to most components. By default 2.5 if there are more items than people, else 0.
+            items do not belong to most components. If missing 2.5 where there are more items than people, else 0. Not
+            for update="gradient".
         missing: "zero", or "unobserved": entries that are not stored in a sparse table (NaN in an array) are unknown.
-        person_share: of μ², for people's factors, if release="both".
+        person_share: of μ², for people's factors, if release="both"; a half if missing.
         unit: whose data a row is. If rows are items instead of people, say so: the promise is about rows.
         view: "all_iterates"; nothing proves more for the last iterate alone.
         init_seed: public, for the start.
@@ -124,13 +127,13 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  
         sampling: str = "cyclic",
         noise_schedule: NoiseSchedule = "optimised",
         update: str = "residuals",
-        step_size: float = 5.0,
+        step_size: float | None = None,
         l1: float = 0.0,
         l2: float = 0.0,
         person_l2: float = 0.0,
         noise_threshold: float | None = None,
         missing: str = "zero",
-        person_share: float = 0.5,
+        person_share: float | None = None,
         unit: str = "person",
         view: str = "all_iterates",
         init_seed: int = 0,
@@ -221,7 +224,7 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  
             self.update,
             seed=public_seed("init_seed", self.init_seed),
             contribution_norm=self.contribution_norm,
-            step_size=_validate.positive(step_size=self.step_size),
+            step_size=STEP if self.step_size is None else _validate.positive(step_size=self.step_size),
             l1=_validate.nonnegative(l1=self.l1),
             l2=_validate.nonnegative(l2=self.l2),
             threshold=_validate.nonnegative(noise_threshold=threshold),
@@ -243,15 +246,22 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  
         )
         return plan, weight
 
+    def _idle(self) -> dict[str, str]:
+        """Options that have no effect, and with what."""
+        idle = {"person_share": "release"} if self.release == "items" else {}
+        if self.update == "gradient":
+            return idle | {"noise_threshold": "update"}
+        return idle | {"step_size": "update"} if self.update in tuple(UPDATES) else idle
+
     def _schedule(self) -> NoiseSchedule:
         named = isinstance(self.noise_schedule, str) and self.noise_schedule == "optimised"
         return Optimised(HALF_LIFE) if named else self.noise_schedule
 
     def _beside(self, budget: Budget) -> Callable[[float], Mechanism] | None:
         """People's own release, with its share of μ²."""
-        share = _validate.probability(person_share=self.person_share)
         if self.release == "items":
             return None
+        share = PERSON_SHARE if self.person_share is None else _validate.probability(person_share=self.person_share)
         if share == 1:
             raise InvalidInput("person_share must be below 1: the items need a part of the budget, too")
 

@@ -8,10 +8,11 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 
 from tacit.errors import InvalidInput
+from tacit.estimators._fit import Fit
 from tacit.estimators._linear import LinearClassifier, LinearRegressor
-from tacit.estimators._parameters import loss_named, penalty_named
+from tacit.estimators._parameters import idle_penalty_options, loss_named, penalty_named
 from tacit.ledger import Ledger
-from tacit.problem import Loss, Penalty
+from tacit.problem import Loss, Penalty, TargetUnits
 from tacit.solvers import LinearSolver
 
 __all__ = ["DPGeneralizedLinear"]
@@ -22,11 +23,18 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
 
     A loss of residuals (squared, Huber) makes it a regressor, one of margins (logistic, smoothed hinge) a classifier.
 
+    Formal guarantee: as ``DPElasticNet`` (regression) or ``DPLogisticRegression`` (classification). What a record adds
+    is clipped whatever the loss returns. Final-model guarantees take the built-in losses only, whose convexity is
+    known; a loss of your own is refused there.
+
+    Assumptions: as theirs. The derivative of a loss of your own treats each record by itself (declared: the certificate
+    carries a mark); the penalty is public.
+
     Args:
         loss: a name of ``tacit.problem.LOSSES`` or a ``Loss`` of your own.
         penalty: "none", "l1", "l2", "elasticnet", "box", "nonnegative", or a ``tacit.problem.Penalty``.
-        alpha: α, multiplies the penalty (with "box" and "nonnegative": a ridge beside it).
-        l1_ratio: the ℓ1 share of "elasticnet".
+        alpha: α, multiplies the penalty (with "box" and "nonnegative": a ridge beside it); 1e-3 if missing.
+        l1_ratio: the ℓ1 share of "elasticnet"; a half if missing.
         box: (low, high), the limits of the coefficients for "box".
         epsilon: ε.
         delta: δ; required.
@@ -41,6 +49,8 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
         clip: the solver's clip.
         budget: a ``tacit.Ledger``.
         random_state: None for private noise.
+
+    Options that would have no effect on the penalty or the loss are refused.
     """
 
     def __init__(
@@ -49,8 +59,8 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
         penalty: str | Penalty = "l2",
         solver: str | LinearSolver = "auto",
         *,
-        alpha: float = 1e-3,
-        l1_ratio: float = 0.5,
+        alpha: float | None = None,
+        l1_ratio: float | None = None,
         box: Any = None,
         epsilon: float = 1.0,
         delta: float | None = None,
@@ -67,11 +77,21 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
     ) -> None:
         self._store(locals())
 
+    def _idle(self) -> tuple[str, ...]:
+        return idle_penalty_options(self.penalty)
+
     def _loss(self) -> Loss:
         return loss_named(self.loss)
 
     def _penalty(self, size: int) -> Penalty:
         return penalty_named(self.penalty, size, self.alpha, self.l1_ratio, self.box)
+
+    def _planned(self, X: Any, target: TargetUnits | None, copies: int = 1) -> Fit:
+        loss = self._loss()
+        idle = "target_bounds" if loss.margin else "classes"
+        if getattr(self, idle) is not None:
+            raise InvalidInput(f"{idle} has no effect with the {loss.name} loss: leave it out, or choose another loss")
+        return super()._planned(X, target, copies)
 
     @property
     def _kind(self) -> type[LinearClassifier] | type[LinearRegressor]:

@@ -221,7 +221,6 @@ class _Gated:
     gate_seed: int
     gates_: Array
     coef_: Array
-    _jumps = True
 
     def _open_gates(self, width: int) -> Array:
         count = _validate.positive_int(n_gates=self.n_gates)

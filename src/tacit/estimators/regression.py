@@ -18,6 +18,15 @@ class DPElasticNet(LinearRegressor):
 
         minimise  1/(2n)·‖y − Xw − b‖² + α·ρ·‖w‖₁ + α(1 − ρ)/2·‖w‖²     (ρ = l1_ratio; as scikit-learn's ElasticNet)
 
+    Formal guarantee: ``certificate_`` is (ε, δ)-DP under ``adjacency``, for each row of X. With ``solver="auto"`` and
+    ``view="all_iterates"`` it is exact Gaussian composition over everything that the solver releases on its way, all of
+    which may be shown; with ``view="final_model"`` it covers the final model alone. A solver that is named has the
+    theorem that its class states (``tacit.solvers``). A plan that costs more than ε is not run.
+
+    Assumptions: bounds, penalty, clip and every setting of the solver are public, not read off the data (declared by
+    you); values are clipped to the bounds and contributions to the solver's clip (enforced). Under "replace-one" and
+    "zero-out" n is public. That the table is finite and of the right shape is a precondition outside the guarantee.
+
     Args:
         alpha: α; the penalty stands beside the mean loss, on coefficients in the units of X.
         l1_ratio: ρ.
@@ -28,9 +37,11 @@ class DPElasticNet(LinearRegressor):
         adjacency: "replace-one", "zero-out", or "add-remove" (a noisy count then comes first).
         fit_intercept: whether to fit b (never penalised).
         solver: "auto", a name of ``tacit.solvers.SOLVERS``, or a solver object.
-        view: "all_iterates", or "final_model" for a guarantee about the final model only.
-        max_passes: how often the data may be read; None for the solver's rule.
-        clip: the solver's clip; None for its rule.
+        view: "all_iterates", or "final_model" for a guarantee about the final model only (all that the solvers
+            "cyclic" and "perturbation" have).
+        max_passes: how often the data may be read; None for the solver's rule, for solvers of one release
+            ("statistics", "perturbation"), and for a solver object.
+        clip: the solver's clip; None for its rule, and for a solver object.
         budget: a ``tacit.Ledger``; every fit reserves there before it reads a record.
         random_state: None for private noise; an integer makes fits repeatable and marks the certificate "not private:
             seeded".
@@ -80,6 +91,10 @@ class DPLasso(LinearRegressor):
 
         minimise  1/(2n)·‖y − Xw − b‖² + α‖w‖₁     (as scikit-learn's Lasso)
 
+    Formal guarantee: as ``DPElasticNet``.
+
+    Assumptions: as ``DPElasticNet``.
+
     Args:
         alpha: α; the penalty stands beside the mean loss, on coefficients in the units of X.
 
@@ -116,6 +131,10 @@ class DPRidge(LinearRegressor):
     """Least squares with an ℓ2 penalty, private.
 
         minimise  1/(2n)·‖y − Xw − b‖² + α/2·‖w‖²     (scikit-learn's Ridge with its alpha = n·α)
+
+    Formal guarantee: as ``DPElasticNet``.
+
+    Assumptions: as ``DPElasticNet``. The ridge is no part of the proof: α = 0 has the same guarantee.
 
     Args:
         alpha: α; the penalty stands beside the mean loss, on coefficients in the units of X.
@@ -154,6 +173,10 @@ class DPLinearRegression(LinearRegressor):
 
         minimise  1/(2n)·‖y − Xw − b‖²
 
+    Formal guarantee: as ``DPElasticNet``.
+
+    Assumptions: as ``DPElasticNet``.
+
     Every parameter is as in ``DPElasticNet``.
     """
 
@@ -186,6 +209,10 @@ class DPHuberRegressor(LinearRegressor):
     """Regression that large residuals pull no harder than ``knee``, private.
 
         minimise  1/n·Σ huber(y − xᵀw − b) + α/2·‖w‖²,   huber(r) = r²/2 up to |r| = knee, then linear
+
+    Formal guarantee: as ``DPElasticNet``.
+
+    Assumptions: as ``DPElasticNet``; ``knee`` is public, too.
 
     Args:
         alpha: α; the penalty stands beside the mean loss, on coefficients in the units of X.

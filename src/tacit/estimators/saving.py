@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.base import is_classifier
 
 from tacit import _validate
-from tacit._files import write_whole
+from tacit._files import read_whole, write_whole
 from tacit.accounting import Certificate
 from tacit.errors import InvalidInput, TacitError
 from tacit.estimators._linear import LinearModel
@@ -156,7 +156,8 @@ def load_model(path: str | os.PathLike[str]) -> Model:
         path: the file.
 
     Returns:
-        A fitted estimator; its ``budget`` and ``random_state`` are None.
+        A fitted estimator; its ``budget`` and ``random_state`` are None, and options that had no effect are at their
+        defaults.
     """
     return load_model_and_extra(path)[0]
 
@@ -171,10 +172,14 @@ def load_model_and_extra(path: str | os.PathLike[str]) -> tuple[Model, Any]:
         The estimator and the extra data (None if there is none).
 
     Raises:
-        InvalidInput: if the file is not a model of ours, was edited, or holds shapes and numbers that do not fit.
+        InvalidInput: if the file is not there, is not a model of ours, was edited, or holds shapes and numbers that do
+            not fit.
     """
+    if not isinstance(path, str | os.PathLike):
+        raise InvalidInput(f"path must name a file, got {type(path).__name__}")
+    data = read_whole(Path(path))
     try:
-        document = json.loads(Path(path).read_bytes().decode(), parse_constant=_no_constant)
+        document = json.loads(data.decode(), parse_constant=_no_constant)
         _check_whole(document)
         model = _built(document["class"], document["parameters"])
         _restore(model, document["fitted"])
@@ -241,7 +246,8 @@ def _built(kind: Any, parameters: Any) -> Model:
     strange = sorted(values.keys() - (set(cls._get_param_names()) - set(NOT_KEPT)))
     if strange:
         raise InvalidInput(f"{kind} has no parameter {strange[0][:40]!r} that a file may set")
-    return cls(**values)
+    idle = cls(**values)._idle()  # older versions wrote them, by default
+    return cls(**{name: value for name, value in values.items() if name not in idle})
 
 
 def _restore(model: Model, fitted: Any) -> None:

@@ -128,6 +128,16 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     other candidates, their scores and the *duration* of ``fit`` stay secret: nothing of it is kept or printed, and you
     must not publish how long it took.
 
+    Formal guarantee: ``certificate_`` is (ε, δ)-DP for the selected model with its parameters and its noisy score, or
+    for the answer that there is none: the smaller of Theorem 5.1 (corrected) and our refined bound for a μ-GDP base
+    (``tacit.accounting.selection``). Why candidates may differ in solver, steps and noise is proved in
+    ``tacit.estimators._search``.
+
+    Assumptions: every candidate is μ-GDP within its allowance (checked before a record is read; others are refused).
+    Parameters are drawn without the records, K is Poisson with zero included, scores are means of numbers in [0, 1]
+    with Gaussian noise (enforced). n is public. That K, the other candidates and the duration stay secret outside of
+    this object is up to you (declared), and so is that bounds, distributions and classes are public.
+
     Args:
         estimator: with everything that is not searched over; the search sets its epsilon, delta, adjacency and
             random_state, and its budget must be None.

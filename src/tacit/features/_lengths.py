@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.errors import InvalidInput
+from tacit.kernels.rows import row_squares
 
 __all__ = ["FAR", "margin", "public_norm", "relative", "scaled", "shortened"]
 
@@ -76,7 +77,7 @@ def shortened(x: NDArray[Any], bound: float) -> NDArray[Any]:
         (n, p), of the same type.
     """
     y, top = relative(x)
-    length = np.sqrt(np.einsum("ij,ij->i", y, y))[:, None]
+    length = np.sqrt(row_squares(y))[:, None]
     slack = margin(x.dtype, x.shape[1])
     with np.errstate(over="ignore"):
         too_long = top * length > bound * (1 - slack)
@@ -97,6 +98,6 @@ def scaled(x: NDArray[Any], norm: float) -> NDArray[Any]:
         (n, p), of the same type.
     """
     y, top = relative(x)
-    length = np.sqrt(np.einsum("ij,ij->i", y, y))[:, None]
+    length = np.sqrt(row_squares(y))[:, None]
     goal = norm * (1 - 2 * margin(x.dtype, x.shape[1]))
     return np.asarray(y * (goal / np.where(top > 0, length, 1.0)), dtype=x.dtype)

@@ -80,8 +80,9 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     """z_i = φ(x_i) with ‖φ(x)‖₂ ≤ norm for every x: a function of one record and of public constants.
 
     *Formal guarantee.* Nothing is learned: the fitted map is a function of its arguments and of the number of columns,
-    so it costs nothing (``certificate_`` is None); changing one record changes one row of the output. A private
-    estimator behind it may be told ``norm`` as a bound that costs no accuracy.
+    so it costs nothing (``certificate_`` is None); changing one record changes one row of the output, and a row is the
+    same to the bit whoever stands beside it. A private estimator behind it may be told ``norm`` as a bound that costs
+    no accuracy.
 
     *Assumptions.* Arguments and seeds are public and were not chosen by looking at private records. The table is
     finite: NaN and infinite values are refused, which is part of the schema.

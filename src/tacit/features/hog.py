@@ -11,6 +11,7 @@ from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.features._images import ImageMap
 from tacit.features._lengths import shortened
+from tacit.kernels.rows import row_squares
 from tacit.preprocessing.certificates import public_step
 
 __all__ = ["Hog"]
@@ -111,7 +112,7 @@ class Hog(ImageMap):
             squares = np.einsum("nkdaij,nkdaij->nda", groups, groups)
             groups = groups / np.sqrt(squares + self._epsilon**2)[:, None, :, :, None, None]
         flat = groups.transpose(0, 2, 3, 4, 5, 1).reshape(len(x), -1)
-        flat /= np.sqrt(np.einsum("ij,ij->i", flat, flat) + 1.0)[:, None]
+        flat /= np.sqrt(row_squares(flat) + 1.0).astype(flat.dtype)[:, None]
         return shortened(flat.astype(x.dtype), self.norm)
 
     def _cells(self, images: Array) -> Array:

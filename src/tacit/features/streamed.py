@@ -23,8 +23,8 @@ class Streamed:
     Iterating yields the blocks in order; indexing with a slice, a mask or row numbers makes those rows only, which is
     what a solver with random batches needs. A sparse X is made dense batch by batch.
 
-    *Formal guarantee.* The rows equal those of one big ``transform`` (up to the last bits, which depend on the shapes
-    of matrix products) if each is a function of its own record: see ``row_local``.
+    *Formal guarantee.* The rows equal those of one big ``transform`` if each is a function of its own record (see
+    ``row_local``): to the bit for maps of ours, up to the last bits for functions of yours.
 
     *Assumptions.* ``model`` is fitted, and its ``transform`` treats each record by itself.
 

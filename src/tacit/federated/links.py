@@ -13,16 +13,27 @@ import queue
 import socket
 import struct
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.federated.wire import LARGEST, FederationError
 
-__all__ = ["NODE_PATIENCE", "ConnectionLink", "Link", "LinkLost", "connect", "link_pair", "listen", "waiting_time"]
+__all__ = [
+    "LINK",
+    "NODE_PATIENCE",
+    "ConnectionLink",
+    "Link",
+    "LinkLost",
+    "connect",
+    "link_pair",
+    "listen",
+    "members",
+    "waiting_time",
+]
 
 SHORTEST_KEY = 16
 HANDSHAKE = 10.0
@@ -31,6 +42,8 @@ NODE_PATIENCE = 3600.0
 """Seconds that a node's message may take to leave: the server reads it after those of slower nodes."""
 LONGEST_WAIT = 1e6
 """Seconds that systems still understand."""
+LINK = ("send", "receive", "close")
+"""What makes a link."""
 
 
 class LinkLost(FederationError, ConnectionError):
@@ -255,3 +268,41 @@ def waiting_time(timeout: float | None) -> float | None:
     if timeout is None:
         return None
     return min(_validate.positive(timeout=timeout), LONGEST_WAIT)
+
+
+def members(name: str, given: object, methods: tuple[str, ...], kind: str) -> list[Any]:
+    """Those who take part in a federation, looked at before anybody hears a word.
+
+    Args:
+        name: of the argument, for the message.
+        given: what the caller passed.
+        methods: that each of them must have.
+        kind: what each of them must be, for the message.
+
+    Returns:
+        All of them, at least one.
+
+    Raises:
+        InvalidInput: if there is none, one is something else, or one is there twice: two certificates would cover the
+            same people together, and none of them alone.
+    """
+    how = (
+        "give rows to FactorNode(rows, epsilon=..., delta=..., row_norm=...), nodes to threaded_nodes (or functions "
+        "that make them to local_nodes), and the links that it yields to fit"
+    )
+    try:
+        found = list(cast(Iterable[Any], given))
+    except TypeError:
+        raise InvalidInput(f"{name} must be a list, got {type(given).__name__}: {how}") from None
+    if not found:
+        raise InvalidInput(f"{name} is empty: a federation needs at least one node")
+    first: dict[int, int] = {}
+    for i, one in enumerate(found):
+        if not all(callable(getattr(one, method, None)) for method in methods):
+            raise InvalidInput(f"{name}[{i}] must be {kind}, got {type(one).__name__}: {how}")
+        if (j := first.setdefault(id(one), i)) != i:
+            raise InvalidInput(
+                f"{name}[{j}] and {name}[{i}] are the same node: its certificate covers one part in a federation, so "
+                "name it once"
+            )
+    return found

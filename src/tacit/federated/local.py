@@ -8,13 +8,13 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 
-from tacit.errors import InvalidInput, TacitError
-from tacit.federated.links import NODE_PATIENCE, ConnectionLink, Link, link_pair
+from tacit.errors import TacitError
+from tacit.federated.links import NODE_PATIENCE, ConnectionLink, Link, link_pair, members
 from tacit.federated.node import FactorNode
 
 __all__ = ["local_nodes", "threaded_nodes"]
 
-GOODBYE = 5.0
+GOODBYE = 30.0
 """Seconds for a node to end by itself."""
 
 
@@ -37,15 +37,14 @@ def local_nodes(makers: Sequence[Callable[[], FactorNode]]) -> Iterator[list[Lin
         One link per node, in order.
 
     Raises:
-        InvalidInput: if there is none.
+        InvalidInput: if there is none, one is there twice, or one is no function.
     """
-    if not makers or not all(callable(maker) for maker in makers):
-        raise InvalidInput("local_nodes takes functions that make a FactorNode, at least one")
+    functions = members("makers", makers, ("__call__",), "a function that makes a FactorNode")
     context = multiprocessing.get_context("spawn")
     links: list[Link] = []
     processes = []
     try:
-        for number, maker in enumerate(makers):
+        for number, maker in enumerate(functions):
             ours, theirs = context.Pipe(duplex=True)
             links.append(ConnectionLink(ours))
             process = context.Process(target=_serve, args=(maker, theirs), name=f"node {number}", daemon=True)
@@ -82,11 +81,15 @@ def threaded_nodes(nodes: Sequence[FactorNode]) -> Iterator[list[Link]]:
 
     Yields:
         One link per node, in order.
+
+    Raises:
+        InvalidInput: if there is none, one is there twice, or one is no node.
     """
-    pairs = [link_pair() for _ in nodes]
+    ready = members("nodes", nodes, ("serve",), "a FactorNode")
+    pairs = [link_pair() for _ in ready]
     threads = [
         threading.Thread(target=_serve_quietly, args=(node, theirs), daemon=True)
-        for node, (_, theirs) in zip(nodes, pairs, strict=True)
+        for node, (_, theirs) in zip(ready, pairs, strict=True)
     ]
     for thread in threads:
         thread.start()

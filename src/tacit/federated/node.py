@@ -74,6 +74,10 @@ class Refused(FederationError):
     """What the node says to the server, too: its words hold public things only."""
 
 
+class Uncounted(BudgetExhausted):
+    """A second session of a node that counts none; its words hold public things only, too."""
+
+
 class FactorNode:
     """Rows of one owner, ready to take part in a private factorisation.
 
@@ -190,8 +194,12 @@ class FactorNode:
     def _check_room(self, certificate: Certificate) -> None:
         """Refuse early what ``reserve`` would refuse: other nodes would have paid by then."""
         budget = self._terms["budget"]
+        if budget is None and self._sessions:
+            raise Uncounted(
+                "this node has served a session and keeps no ledger, so that a second one would not be counted: give "
+                "it budget=Ledger(...)"
+            )
         if budget is None:
-            self._check_first()
             return
         left = budget.remaining()
         gaussian = certificate.mu is not None and certificate.mu <= left.mu * (1 + 1e-9)
@@ -199,20 +207,17 @@ class FactorNode:
         if not gaussian and not basic:
             raise BudgetExhausted("the budget of this node has no room for the proposed run: propose it to others")
 
-    def _check_first(self) -> None:
-        if self._sessions:
-            raise BudgetExhausted(
-                "this node has served a session and keeps no ledger, so that a second one would not be counted: give "
-                "it budget=Ledger(...)"
-            )
-
     def _reserve(self, certificate: Certificate) -> None:
         """Before a row is used."""
+        budget = self._terms["budget"]
         with self._lock:
-            if self._terms["budget"] is None:
-                self._check_first()
-            else:
-                self._terms["budget"].reserve(certificate, f"FactorNode, {self.split}")
+            if budget is None and self._sessions:
+                raise Uncounted(
+                    "another session of this node began after this one was proposed, and a node without a ledger "
+                    "serves one: name it once in a federation, and give it budget=Ledger(...) if it serves several"
+                )
+            if budget is not None:
+                budget.reserve(certificate, f"FactorNode, {self.split}")
             self._sessions += 1
 
     def serve(self, link: Link, *, timeout: float | None = 600.0) -> Certificate:
@@ -230,12 +235,13 @@ class FactorNode:
             LinkLost: if it was lost; says what is spent.
             Refused: if it asked for anything that it may not have.
             BudgetExhausted: if the budget has no room; nothing was spent then.
+            Uncounted: likewise, if there is no ledger and one session has been served.
         """
         wait = waiting_time(timeout)
         talk = _Talk(self, link, wait)
         try:
             return talk.run()
-        except Refused as refusal:
+        except (Refused, Uncounted) as refusal:
             talk.tell(str(refusal))
             raise
         except LinkLost as lost:

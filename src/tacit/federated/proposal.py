@@ -115,7 +115,7 @@ class Proposal:
             "update": self.update,
             "contribution_norm": self.contribution_norm,
             "noise_schedule": schedule if isinstance(schedule, str) else _Listed(schedule),
-            "step_size": self.step_size,
+            "step_size": self.step_size if self.update == "gradient" else None,
             "person_l2": self.person_l2,
             "missing": self.missing,
         }

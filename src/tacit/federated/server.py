@@ -21,7 +21,7 @@ from tacit import _validate
 from tacit.accounting import Certificate
 from tacit.errors import InvalidInput, TacitError
 from tacit.estimators import DPNMF
-from tacit.federated.links import Link, LinkLost, waiting_time
+from tacit.federated.links import LINK, Link, LinkLost, members, waiting_time
 from tacit.federated.model import FederatedModel, weakest_mark
 from tacit.federated.proposal import Proposal, on_the_wire
 from tacit.federated.wire import FederationError, Message, decode, encode, one_line
@@ -96,7 +96,7 @@ class FederatedNMF:
         update: "residuals", "statistics" or "gradient", as in ``DPNMF``.
         contribution_norm: C, in units of row_norm²; at least 1e-3.
         noise_schedule: as in ``DPNMF``; functions are evaluated here, numbers are sent.
-        step_size: of gradients.
+        step_size: of update="gradient"; 5 if missing.
         l1: λ₁ on the items, in units of the largest row_norm².
         l2: λ₂ on the items.
         person_l2: λ_w.
@@ -127,7 +127,7 @@ class FederatedNMF:
         update: str = "residuals",
         contribution_norm: float | None = None,
         noise_schedule: NoiseSchedule = "optimised",
-        step_size: float = 5.0,
+        step_size: float | None = None,
         l1: float = 0.0,
         l2: float = 0.0,
         person_l2: float = 0.0,
@@ -144,14 +144,15 @@ class FederatedNMF:
             update=update,
             contribution_norm=contribution_norm,
             noise_schedule=on_the_wire(noise_schedule, _validate.positive_int(epochs=epochs)),
-            step_size=step_size,
+            step_size=Proposal.step_size if step_size is None else step_size,
             person_l2=person_l2,
             missing=missing,
             item_names=_names(item_names),
         )
         self._own: dict[str, Any] = {"l1": l1, "l2": l2, "noise_threshold": noise_threshold, "init_seed": init_seed}
         self._wait = waiting_time(timeout)
-        probe = DPNMF(**self.proposal.parameters, **self._own, epsilon=1.0, delta=0.5, row_norm=1.0)
+        stated = self.proposal.parameters | {"step_size": step_size}
+        probe = DPNMF(**stated, **self._own, epsilon=1.0, delta=0.5, row_norm=1.0)
         probe.planned_certificate(2, 2)  # refuse here what would be refused after nodes were asked
 
     def fit(self, links: Sequence[Link]) -> FederatedModel:
@@ -166,12 +167,9 @@ class FederatedNMF:
         Raises:
             FederationError: if a node refused, was lost or did not keep to the protocol. The message says which, and
                 what is spent; nodes are told to stop.
-            InvalidInput: if there is no link.
+            InvalidInput: if there is no link, something else than links, or one of them twice.
         """
-        nodes = list(links)
-        if not nodes:
-            raise InvalidInput("links is empty: a federation needs at least one node")
-        run = _Run(nodes, self.proposal, self._wait)
+        run = _Run(members("links", links, LINK, "a link to a node"), self.proposal, self._wait)
         try:
             offers = run.offers()
             model = self._model(offers)

@@ -35,8 +35,6 @@ __all__ = [
     "SQUARED",
     "apply_dense",
     "apply_sparse",
-    "block_apply_dense",
-    "block_apply_sparse",
     "block_sum_dense",
     "block_sum_sparse",
     "coordinate_sum_dense",
@@ -264,16 +262,6 @@ def _block_sum_sparse(
         out[k] = bound * total
 
 
-@_fast
-def _block_add(XT: Matrix, z: Array, block: Pointers, deltas: Array) -> None:
-    for start in range(0, z.size, 1024):
-        tile = z[start : start + 1024]
-        for k in range(block.size):
-            x, delta = XT[block[k]][start : start + 1024], deltas[k]
-            for i in range(tile.size):
-                tile[i] += delta * x[i]
-
-
 def _kind(loss: int, parameter: float) -> tuple[Tag, Shape]:
     """The tag that selects the compiled copy, and (low, high, slope) of the derivative."""
     low, high = ((0.0, 0.0), (-parameter, parameter), (-_SATURATION, _SATURATION), (-1.0, 0.0))[loss]
@@ -423,24 +411,3 @@ def block_sum_sparse(
     out = np.zeros(block.size)
     _block_sum_sparse(*_kind(loss, parameter), (data, indices, indptr), z[:n], block, whiten, float(bound), out)
     return out
-
-
-def _boxed(w: Array, block: Pointers, deltas: Array) -> Array:
-    """Move the block of w inside the public box; its changes."""
-    old = w[block]
-    w[block] = np.clip(old + deltas, -LIMIT, LIMIT)
-    return np.asarray(w[block] - old)
-
-
-def block_apply_dense(X: Matrix, z: Array, w: Array, block: Pointers, deltas: Array) -> None:
-    """Moves the block (distinct coordinates) of w by ``deltas``, and z with it."""
-    _block_add(_columns(X), z, block, _boxed(w, block, deltas))
-
-
-def block_apply_sparse(
-    data: Array, indices: Indices, indptr: Pointers, z: Array, w: Array, block: Pointers, deltas: Array
-) -> None:
-    """Moves the block (distinct coordinates) of w by ``deltas``, and z with it."""
-    for j, delta in zip(block, _boxed(w, block, deltas), strict=True):
-        column = slice(indptr[j], indptr[j + 1])
-        _add_sparse(z, float(delta), data[column], indices[column])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tacit._digits import down, up
 from tacit.ledger.chain import Tip
 from tacit.ledger.filters import room
 
@@ -32,7 +33,7 @@ class Spent:
 
     def __str__(self) -> str:
         many = "1 entry" if self.entries == 1 else f"{self.entries} entries"
-        return f"spent: ε = {self.epsilon:.6g} at δ = {self.delta:.6g} (μ = {self.mu:.6g}), {many}"
+        return f"spent: ε = {up(self.epsilon, 6)} at δ = {self.delta:.6g} (μ = {up(self.mu, 6)}), {many}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +56,8 @@ class Remaining:
 
     def __str__(self) -> str:
         return (
-            f"remaining: ε = {self.epsilon:.6g} at δ = {self.delta:.6g}; Gaussian part: μ = {self.mu:.6g};"
-            f" basic part: (ε, δ) = ({self.basic_epsilon:.6g}, {self.basic_delta:.6g})"
+            f"remaining: ε = {down(self.epsilon, 6)} at δ = {self.delta:.6g}; Gaussian part: μ = {down(self.mu, 6)};"
+            f" basic part: (ε, δ) = ({down(self.basic_epsilon, 6)}, {down(self.basic_delta, 6)})"
         )
 
 

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn import config_context
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
+from tacit._entries import check_entries
 from tacit.errors import InvalidInput
 from tacit.run.clipped_sum import records_array
 
@@ -29,11 +31,7 @@ _SAFE = (
 """Beginnings of scikit-learn's messages that never show a record's value; others do, or take several lines."""
 
 _NOT_FINITE = "X holds NaN or infinite values: fill them with a public constant before the private computation"
-_FAULTS = {
-    "Complex data": "Complex data not supported: pass real numbers",
-    "NaN": _NOT_FINITE,
-    "infinity": _NOT_FINITE,
-}
+_FAULTS = {"NaN": _NOT_FINITE, "infinity": _NOT_FINITE}
 _NO_TABLE = "X must be a table of numbers: encode other columns first, e.g. with PublicOneHotEncoder"
 
 
@@ -63,6 +61,7 @@ def width(estimator: BaseEstimator, X: Any) -> int:
     """
     if sparse.issparse(X):
         raise InvalidInput("X is sparse, and centring would fill it: pass a dense array, or leave these columns out")
+    check_entries("X", X, each=False)
     shape = shape_of(X)
     if len(shape) != 2:
         raise InvalidInput(
@@ -79,8 +78,8 @@ def quiet(check: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
 
     Args:
         check: ``validate_data`` or ``check_array``.
-        *arguments: for it.
-        **settings: for it.
+        *arguments: for it; the last one is the table.
+        **settings: for it; without a ``dtype`` of numbers the table may hold dates, as categories.
 
     Returns:
         The checked table.
@@ -91,8 +90,10 @@ def quiet(check: Callable[..., Any], *arguments: Any, **settings: Any) -> Any:
         TypeError: the same.
         OverflowError: the same.
     """
+    check_entries("X", arguments[-1], dates=settings.get("dtype") in (None, object))
     try:
-        return check(*arguments, **settings)
+        with config_context(assume_finite=False):  # nobody can switch this check off
+            return check(*arguments, **settings)
     except (ValueError, TypeError, OverflowError) as error:
         first = str(error).split("\n")[0]
         if first.startswith(_SAFE):
@@ -129,9 +130,8 @@ def table(x: Any) -> Array:
     Raises:
         InvalidInput: if it is not numeric, or not finite.
     """
+    check_entries("x", x)
     raw = np.asarray(x)
-    if raw.dtype.kind == "c":
-        raise InvalidInput("x must hold real numbers, got complex ones")
     try:
         out = records_array("x", raw, raw.ndim)
     except OverflowError:
@@ -151,6 +151,7 @@ def columns(x: Any) -> int:
     Raises:
         InvalidInput: if it has other dimensions, or none of a column.
     """
+    check_entries("x", x, each=False)
     shape = shape_of(x)
     if len(shape) not in (1, 2) or 0 in shape:
         raise InvalidInput(f"x must be one column or a table with at least one record and column, got shape {shape}")

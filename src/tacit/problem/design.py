@@ -50,9 +50,10 @@ class Design:
         return int(n), int(p)
 
     def dot(self, w: Array) -> Array:
-        """X w; (n,) or (n, k). A vector's product is a function of each record by itself, to the bit."""
-        if not self.sparse and np.ndim(w) == 1:
-            return self.columns_dot(np.arange(self.shape[1]), w)
+        """X w; (n,) or (n, k). One vector's product is a function of each record by itself, to the bit."""
+        if not self.sparse and np.size(w) == self.shape[1]:
+            out = self.columns_dot(np.arange(self.shape[1]), np.ravel(w))
+            return out if np.ndim(w) == 1 else out[:, None]
         return np.asarray(self.matrix @ w, np.float64)
 
     def transposed_dot(self, s: Array) -> Array:

@@ -16,6 +16,7 @@ from tacit.mechanism import Evidence
 from tacit.report.methods import MAX_CHAIN, MAX_POISSON_STEPS, contraction_notes
 from tacit.report.plan import MAX_POISSON_TARGET, Refusal
 from tacit.report.settings import CyclicSettings, Settings
+from tacit.run import batch_count
 from tacit.solvers.hidden import CyclicPlan, plan_cyclic
 
 __all__ = ["CyclicCurve", "CyclicReport", "CyclicRow", "make_cyclic"]
@@ -153,7 +154,7 @@ def make_cyclic(settings: CyclicSettings) -> CyclicReport:
     >>> [(row.id, round(row.plan.sigma, 2)) for row in report.rows]
     [('balanced', 4.63), ('constant', 9.66), ('poisson', 5.26)]
     """
-    steps = max(1, round(settings.n / settings.batch)) * settings.epochs
+    steps = batch_count(settings.n, settings.batch) * settings.epochs
     if steps > MAX_CHAIN:
         raise InvalidInput(f"{steps} steps are more than the {MAX_CHAIN} planned here: fewer epochs or larger batches")
     rows: list[CyclicRow] = []
@@ -182,7 +183,7 @@ def _plan(s: CyclicSettings, name: str, steps: int) -> CyclicPlan:
         decay=name == "balanced" and steps > 1,  # a single step has nothing to fall from
         view="all_iterates" if name == "poisson" else "final_model",
         adjacency=s.adjacency,
-        partition="secret" if s.secret_partition else "fixed",
+        partition="secret" if s.secret_partition and name != "poisson" else "fixed",
     )
 
 

@@ -21,6 +21,7 @@ from tacit.report.cyclic import TITLES, CyclicCurve, CyclicReport
 from tacit.report.methods import METHODS
 from tacit.report.plan import rounded_up
 from tacit.report.settings import Settings
+from tacit.run import batch_count
 from tacit.solvers.hidden import CyclicPlan, plan_cyclic
 
 if TYPE_CHECKING:
@@ -67,15 +68,21 @@ def _is_secret(plan: CyclicPlan) -> bool:
     return isinstance(sampling, Cyclic) and sampling.partition is Partition.SECRET
 
 
+def _batch_size(plan: CyclicPlan) -> int:
+    """Plans keep k, not b: the least b with this k."""
+    k = plan.n_batches
+    first = max(1, int(plan.n / (k + 0.5)))
+    return next(b for b in range(first, plan.n + 1) if batch_count(plan.n, b) == k)
+
+
 def _with(plan: CyclicPlan, delta: float, epochs: int, step_size: float, l2: float) -> float:
     """ε of the plan with other epochs, step and ridge, at the same noise."""
     k = plan.n_batches
-    first = max(1, int(plan.n / (k + 0.5)))  # plans keep k, not b: the least b with this k
     found = plan_cyclic(
         None,
         delta,
         n=plan.n,
-        batch_size=next(b for b in range(first, plan.n + 1) if round(plan.n / b) == k),
+        batch_size=_batch_size(plan),
         epochs=epochs,
         bound=plan.bound,
         smoothness=plan.smoothness,
@@ -84,7 +91,7 @@ def _with(plan: CyclicPlan, delta: float, epochs: int, step_size: float, l2: flo
         decay=_is_balanced(plan) and k * epochs > 1,
         view=plan.view,
         adjacency=plan.certificate.adjacency,
-        partition="secret" if _is_secret(plan) else "fixed",
+        partition="secret" if _is_secret(plan) and plan.view == "final_model" else "fixed",
         noise_multiplier=plan.noise_multiplier,
     )
     return found.certificate.epsilon(delta)
@@ -105,7 +112,7 @@ def _sampled_curve(plan: CyclicPlan, delta: float, name: str) -> CyclicCurve | N
     """Poisson batches with the plan's noise; None if that noise is too little, or the steps are too many."""
     run = Settings(
         n=plan.n,
-        batch=max(1, plan.n // plan.n_batches),
+        batch=_batch_size(plan),
         epochs=plan.epochs,
         sigma=plan.noise_multiplier,
         delta=delta,

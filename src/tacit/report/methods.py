@@ -53,7 +53,7 @@ def _poisson(s: Settings, view: View = _SEEN) -> Mechanism:
         adjacency=s.adjacency,
         ratio=Schedule.constant(s.ratio, s.steps),
         steps=s.steps,
-        sampling=Poisson(s.batch / s.n),
+        sampling=Poisson(1 / s.n_batches),
         view=view,
         label="Poisson-sampled DP-SGD",
     )
@@ -61,8 +61,8 @@ def _poisson(s: Settings, view: View = _SEEN) -> Mechanism:
 
 def _cyclic(s: Settings, view: View = _SEEN, *, secret: bool = False) -> Mechanism:
     k, weights = s.n_batches, None
-    if secret and s.last_batch != s.batch:  # they enter the average over batches only; k > 1 here
-        weights = Schedule([s.batch / s.n, s.last_batch / s.n], [k - 1, 1])
+    if view is not _SEEN and len(s.batches) > 1:  # composition does not ask for shares
+        weights = Schedule([size / s.n for size, _ in s.batches], [count for _, count in s.batches])
     return Mechanism(
         adjacency=s.adjacency,
         ratio=Schedule.constant(s.ratio, s.steps),
@@ -102,11 +102,11 @@ def _chain(s: Settings, *, full: bool = False) -> LastIterate:
     scale = s.lr * s.sigma * s.clip
     if full:
         steps, noise = s.epochs, Schedule.constant(scale / s.n, s.epochs)
-    elif s.last_batch == s.batch:
-        steps, noise = s.steps, Schedule.constant(scale / s.batch, s.steps)
-    else:  # k > 1 here: one batch is never uneven
-        values = np.tile([scale / s.batch, scale / s.last_batch], s.epochs)
-        steps, noise = s.steps, Schedule(values, np.tile([s.n_batches - 1, 1], s.epochs))
+    elif len(s.batches) == 1:
+        steps, noise = s.steps, Schedule.constant(scale / s.batches[0][0], s.steps)
+    else:
+        steps, (sizes, counts) = s.steps, np.array(s.batches).T
+        noise = Schedule(np.tile(scale / sizes, s.epochs), np.tile(counts, s.epochs))
     return LastIterate(
         lipschitz=Schedule.constant(s.contraction, steps),
         noise_std=noise,
@@ -123,7 +123,7 @@ def _no_obstacle(_: Settings) -> Gap | None:
 
 def _poisson_obstacle(s: Settings) -> Gap | None:
     """Far too little noise: the accountant would work for minutes towards a number that promises nothing."""
-    rate = s.batch / s.n
+    rate = 1 / s.n_batches
     spread = math.expm1(s.sigma**-2) if s.sigma > 0.05 else math.inf
     mu = s.adjacency.sum_factor * rate * math.sqrt(s.steps * spread)  # central limit: q√(T(e^{1/σ²} − 1)), twice
     if rate == 1 or (mu <= MAX_POISSON_MU and s.steps <= MAX_POISSON_STEPS):
@@ -193,6 +193,10 @@ class Method:
     full: bool = False
     comparison: bool = False
 
+    def runs(self, s: Settings) -> bool:
+        """Whether code of ours runs it: our chains do not project, and divide by n, which add/remove hides."""
+        return not (self.hidden and (s.uses_diameter or s.adjacency is Adjacency.ADD_REMOVE))
+
     def notes(self, s: Settings) -> tuple[Assumption, ...]:
         """Assumptions that come from the options, besides the theorem's own."""
         found = list(contraction_notes(s)) if self.hidden else []
@@ -202,8 +206,10 @@ class Method:
         if s.adjacency is Adjacency.ADD_REMOVE:
             text = "n is a nominal public number: it sets rates and divisors, the true number of records is secret"
             found.append(Assumption(text, Evidence.DECLARED))
-        if self.hidden and not self.full and s.last_batch != s.batch:
-            text = f"the last batch holds {s.last_batch} instead of {s.batch} records, over which its noise is spread"
+        if not self.full and s.sizes != str(s.batch):
+            text = f"batches hold {s.sizes} records instead of {s.batch}: n/b is rounded, sizes are as equal as can be"
+            if self.id == "poisson":
+                text = f"a record is read with probability 1/{s.n_batches}, not {s.batch}/{s.n}, as often as in turns"
             found.append(Assumption(f"{text} (avoided by a batch size that divides n)", Evidence.CHECKED))
         if self.hidden and s.diameter is not None and not s.uses_diameter:
             text = f"--diameter is not used: {s.n_batches} batches × {s.steps} steps are too many (only weaker)"

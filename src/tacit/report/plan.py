@@ -36,6 +36,7 @@ class Row:
         tightest: whether no other row of the same view is smaller.
         sigma_for_target: the σ that the target ε needs (None: not asked for, or see ``target_note``).
         target_note: why there is none.
+        runs: whether code of ours can run it.
     """
 
     letter: str
@@ -46,6 +47,7 @@ class Row:
     tightest: bool = False
     sigma_for_target: float | None = None
     target_note: str = ""
+    runs: bool = True
 
     @property
     def theorem(self) -> Theorem:
@@ -66,6 +68,7 @@ class Row:
             "delta": delta,
             "mu": _plain(self.certificate.mu),
             "comparison_only": self.method.comparison,
+            "run_by_tacit": self.runs,
             "tightest_of_its_view": self.tightest,
             "sigma_for_target": _plain(self.sigma_for_target),
             "sigma_for_target_note": self.target_note,
@@ -125,9 +128,9 @@ class PlanReport:
         s = self.settings
         derived = {
             "batches": s.n_batches,
-            "last_batch": s.last_batch,
+            "batch_sizes": sorted({size for size, _ in s.batches}),
             "steps": s.steps,
-            "sampling_rate": s.batch / s.n,
+            "sampling_rate": 1 / s.n_batches,
             "ratio": _plain(s.ratio),
             "contraction": _plain(s.contraction),
             "diameter_used": s.uses_diameter,
@@ -229,7 +232,8 @@ def _ask(method: Method, settings: Settings, letter: str) -> Row | Refusal:
     certificate, epsilon = answer
     assumptions = (*certificate.assumptions, *method.notes(settings))
     sigma, note = _sigma_for_target(method, settings)
-    return Row(letter, method, certificate, epsilon, assumptions, sigma_for_target=sigma, target_note=note)
+    found = Row(letter, method, certificate, epsilon, assumptions, sigma_for_target=sigma, target_note=note)
+    return replace(found, runs=method.runs(settings))
 
 
 def _sigma_for_target(method: Method, settings: Settings) -> tuple[float | None, str]:

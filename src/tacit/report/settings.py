@@ -3,8 +3,8 @@
 Units: σ is relative to the clip C on the *sum* over a batch (noise of standard deviation σC), the learning rate η
 multiplies the batch *mean*. In the space of the parameters a step that reads the record moves by at most ηΔ/b (Δ = 2C
 under replace-one, else C), its noise has standard deviation s = ησC/b, and the map contracts by
-c = max(|1−ηλ|, |1−η(β+λ)|). The last batch may be smaller: its sum is divided by its own public size, so its s is
-larger.
+c = max(|1−ηλ|, |1−η(β+λ)|). Batches are those of the runner: n/b of them, rounded, as equal as possible; a batch's sum
+is divided by its own public size.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Self
 from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.mechanism import Adjacency
+from tacit.run import batch_count, batch_runs
 
 __all__ = ["MAX_DIAMETER_WORK", "CyclicSettings", "Settings"]
 
@@ -133,13 +134,18 @@ class Settings(_Public):
 
     @property
     def n_batches(self) -> int:
-        """The number of batches of an epoch, k = ⌈n/b⌉."""
-        return -(-self.n // self.batch)
+        """The number of batches of an epoch, k."""
+        return batch_count(self.n, self.batch)
 
     @property
-    def last_batch(self) -> int:
-        """The size of the last batch."""
-        return self.n - (self.n_batches - 1) * self.batch
+    def batches(self) -> tuple[tuple[int, int], ...]:
+        """(size, how many) of the batches of an epoch, in their order."""
+        return batch_runs(self.n, self.n_batches)
+
+    @property
+    def sizes(self) -> str:
+        """The sizes of the batches, in words."""
+        return " or ".join(str(size) for size, _ in reversed(self.batches))
 
     @property
     def steps(self) -> int:

@@ -18,6 +18,8 @@ __all__ = ["print_cyclic", "print_plan"]
 
 NARROW = 72
 """Below this width tables become lists."""
+NOT_RUN = "certified, not run by Tacit"
+"""A theorem covers such a row, but no code of ours performs it."""
 
 
 def print_plan(report: PlanReport, console: Console) -> None:
@@ -43,7 +45,8 @@ def print_plan(report: PlanReport, console: Console) -> None:
 
 def _heading(report: PlanReport) -> Text:
     s = report.settings
-    batches = f"{s.n_batches} batches" + (f" (the last of {s.last_batch})" if s.last_batch != s.batch else "")
+    batches = f"{s.n_batches} {'batches' if s.n_batches > 1 else 'batch'}"
+    batches += f" of {s.sizes}" if s.sizes != str(s.batch) else ""
     text = Text()
     text.append(f"n = {s.n}, b = {s.batch}: {batches}, {s.epochs} epochs, {s.steps} steps. ")
     text.append(f"σ = {s.sigma:g}, δ = {s.checked_delta:g}, {s.adjacency.value}: {s.adjacency.sentence}.")
@@ -84,7 +87,7 @@ def _covered_table(report: PlanReport) -> Table:
     for row in report.rows:
         cells: list[str | Text] = [
             f"{row.letter}{' ★' if row.tightest else ''}",
-            Text(row.method.title).append(f"\n{row.theorem.id}", style="dim"),
+            Text(row.method.title).append(f"\n{row.theorem.id}{'' if row.runs else f'; {NOT_RUN}'}", style="dim"),
             row.theorem.view,
             rounded_up(row.epsilon),
         ]
@@ -99,6 +102,8 @@ def _print_list(report: PlanReport, console: Console) -> None:
         star = " ★" if row.tightest else ""
         console.print(Text(f"{row.letter}{star} {row.method.title}", style=_style(row)))
         lines = [f"theorem: {row.theorem.id}", f"may be released: {row.theorem.view}", f"ε = {rounded_up(row.epsilon)}"]
+        if not row.runs:
+            lines.append(NOT_RUN)
         if target:
             lines.append(f"{target}: {_sigma(row)}")
         console.print(Padding(Text("\n".join(lines)), (0, 0, 0, 3)))

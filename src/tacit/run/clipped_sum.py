@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
+from tacit._entries import check_entries
 from tacit.errors import InvalidInput
 from tacit.kernels.clipping import clipped_total
 
@@ -106,6 +107,7 @@ def records_array(name: str, values: ArrayLike, ndim: int) -> Array:
     Raises:
         InvalidInput: if shape, type or finiteness do not fit the schema.
     """
+    check_entries(name, values, each=False)  # of single entries only numbers pass below
     try:
         raw = np.asarray(values)
     except (TypeError, ValueError, OverflowError):

@@ -19,16 +19,27 @@ from tacit.mechanism import (
 )
 from tacit.run.randomness import Streams
 
-__all__ = ["Batches", "batch_sizes"]
+__all__ = ["Batches", "batch_count", "batch_runs", "batch_sizes"]
 
 Mask = NDArray[np.bool_]
 Labels = NDArray[np.int64]
 
 
-def batch_sizes(n: int, n_batches: int) -> Labels:
-    """Public sizes of n_batches disjoint batches: as equal as possible, the larger ones first."""
+def batch_count(n: int, batch_size: int) -> int:
+    """How many disjoint batches of about b records n records make: n/b, rounded (half to even)."""
+    return max(1, round(n / batch_size))
+
+
+def batch_runs(n: int, n_batches: int) -> tuple[tuple[int, int], ...]:
+    """Public sizes of n_batches disjoint batches as (size, how many): as equal as possible, the larger ones first."""
     size, more = divmod(n, n_batches)
-    return np.repeat(np.array([size + 1, size]), [more, n_batches - more])
+    return ((size + 1, more), (size, n_batches - more)) if more else ((size, n_batches),)
+
+
+def batch_sizes(n: int, n_batches: int) -> Labels:
+    """Public sizes of n_batches disjoint batches, one by one (``batch_runs``)."""
+    sizes, counts = zip(*batch_runs(n, n_batches), strict=True)
+    return np.repeat(np.array(sizes), counts)
 
 
 def _labels(n: int, k: int, replicas: int, rng: np.random.Generator | None) -> Labels:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from tacit import _validate
+from tacit.errors import InvalidInput
 from tacit.problem import Task
 from tacit.solvers.base import Budget, LinearSolver
 from tacit.solvers.coordinate import CoordinateDescent
@@ -55,6 +56,8 @@ SOLVERS: dict[str, Callable[[float | None, float | None], LinearSolver]] = {
     "perturbation": lambda passes, clip: ObjectiveTilt(clip=clip),
 }
 """Solvers by name; each takes how often the data may be read and a clip, None for its own rule."""
+ONE_PASS = ("statistics", "perturbation")
+"""Solvers that read the data once: a number of passes has no effect on them."""
 
 
 def named(name: str, passes: float | None, clip: float | None) -> Callable[[Task, Budget], LinearSolver]:
@@ -67,11 +70,16 @@ def named(name: str, passes: float | None, clip: float | None) -> Callable[[Task
 
     Returns:
         A function of the task and the budget.
+
+    Raises:
+        InvalidInput: if a setting is out of range, or has no effect on the solver.
     """
     _validate.one_of(("auto", *SOLVERS), solver=name)
     for what, value in (("max_passes", passes), ("clip", clip)):
         if value is not None:
             _validate.positive(**{what: value})
+    if name in ONE_PASS and passes is not None:
+        raise InvalidInput(f"max_passes has no effect with solver={name!r}, which makes one release: leave it out")
     if name == "auto" and passes is None and clip is None:
         return choose
     if name == "auto":

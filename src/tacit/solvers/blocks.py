@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
+from tacit._digits import up
 from tacit.accounting import Certificate, calibrate, certify
 from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
 from tacit.mechanism import (
@@ -33,7 +34,7 @@ from tacit.mechanism import (
     View,
 )
 from tacit.problem import Penalty
-from tacit.run import Channel
+from tacit.run import Channel, batch_count
 from tacit.run.blocks import (
     Block,
     BlockProblem,
@@ -105,7 +106,7 @@ class BlockPlan:
         published = "" if claimed is None else f"; paper 000 would print {claimed:.4g}, which is no guarantee (E6)"
         names = ", ".join(block.name for block in self.blocks)
         return (
-            f"ε = {self.certificate.epsilon(delta):.4g} at δ = {delta:g} ({self.certificate.view}): blocks {names}; "
+            f"ε = {up(self.certificate.epsilon(delta))} at δ = {delta:g} ({self.certificate.view}): blocks {names}; "
             f"{self.epochs} epochs of {self.n_batches} batches, {self.sampling}{published}"
         )
 
@@ -223,7 +224,7 @@ def _batches(n: int, batch_size: int | None, sampling: str) -> int:
         raise InvalidInput(f"batch_size {b} exceeds the {n} records: lower it")
     if how == "full" and b != n:
         raise InvalidInput("sampling='full' reads all records at every step: leave out batch_size, or choose 'cyclic'")
-    return max(1, round(n / b))
+    return batch_count(n, b)
 
 
 def _sampling(sampling: str, n_batches: int) -> Sampling:

@@ -17,10 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit._digits import up
 from tacit.accounting import Certificate, calibrate, certify
 from tacit.errors import InvalidInput, NotCovered
 from tacit.mechanism import Adjacency, Mechanism, Partition, Poisson, Schedule
-from tacit.run import Channel, ClippedSum, GradientChain, drive_chain
+from tacit.run import Channel, ClippedSum, GradientChain, batch_count, drive_chain
 from tacit.solvers.base import VIEWS
 
 __all__ = ["CyclicPlan", "decaying", "plan_cyclic", "run_plan"]
@@ -92,7 +93,7 @@ class CyclicPlan:
     def describe(self, delta: float) -> str:
         """One line for people."""
         return (
-            f"ε = {self.certificate.epsilon(delta):.4g} at δ = {delta:g} ({self.certificate.view}): {self.n_batches} "
+            f"ε = {up(self.certificate.epsilon(delta))} at δ = {delta:g} ({self.certificate.view}): {self.n_batches} "
             f"batches, {self.epochs} epochs, η = {self.step_size:.4g}, λ = {self.l2:.4g}, η·λ = "
             f"{self.step_size * self.l2:.3g}, c = {self.contraction:.6g}, β = {self.smoothness:.4g}, "
             f"C = {self.bound:.4g}, σ = {self.sigma:.4g}"
@@ -149,7 +150,8 @@ def plan_cyclic(
         decay: whether steps decay in the second half, with noise to match; else both are constant.
         view: "final_model", or "all_iterates" (Poisson batches of the same expected size).
         adjacency: replace-one or zero-out.
-        partition: "fixed" or "secret": uniformly random, fresh and never shown, which averages over positions.
+        partition: "fixed" or "secret": uniformly random, fresh and never shown, which averages over positions (of the
+            final model only: Poisson batches have none).
         noise_multiplier: σ/C of the first step, instead of epsilon.
         unit: whose data a record is.
         label: for people.
@@ -158,7 +160,7 @@ def plan_cyclic(
         The plan.
 
     Raises:
-        InvalidInput: if numbers are out of range.
+        InvalidInput: if numbers are out of range, or the partition would have no effect.
 
     >>> plan = plan_cyclic(1.0, 1e-5, n=60_000, batch_size=1000, epochs=20)
     >>> round(plan.certificate.epsilon(1e-5), 6), plan.n_batches, plan.step_size, plan.contraction
@@ -172,7 +174,7 @@ def plan_cyclic(
         raise InvalidInput(f"batch_size {b} exceeds the {records} records: lower it")
     if (epsilon is None) == (noise_multiplier is None):
         raise InvalidInput("give either epsilon or noise_multiplier: one follows from the other")
-    k = max(1, round(records / b))
+    k = batch_count(records, b)
     eta = LONGEST / (beta + 2 * lam) if step_size is None else _validate.positive(step_size=step_size)
     if view == "final_model" and eta * (beta + lam) > LONGEST * (1 + 1e-12):
         raise InvalidInput(
@@ -221,6 +223,11 @@ def _maker(
             return dataclasses.replace(found, unit=unit, label=label)
 
         return hidden
+    if secret is Partition.SECRET:
+        raise InvalidInput(
+            "partition='secret' has no effect with view='all_iterates', which draws Poisson batches: leave it out, or "
+            "choose view='final_model'"
+        )
     steps = len(eta)
 
     def shown(sigma: float) -> Mechanism:

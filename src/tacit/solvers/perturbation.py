@@ -46,14 +46,18 @@ class ObjectiveTilt(LinearSolver):
 
         Args:
             task: what to minimise.
-            budget: what to spend.
+            budget: what to spend; its view must be the final model.
 
         Returns:
             The prepared solver.
 
         Raises:
-            InvalidInput: for a loss or penalty that the theorem or the solver does not cover.
+            InvalidInput: for a view, loss or penalty that the theorem or the solver does not cover.
         """
+        if budget.view != "final_model":
+            raise InvalidInput(
+                "solver='perturbation' shows its final model only: set view='final_model', or use another solver"
+            )
         if type(task.loss) not in SIGNED:
             raise InvalidInput(
                 f"solver='perturbation' needs a loss of bounded slope (logistic, smoothed hinge, Huber), not "

@@ -16,7 +16,7 @@ from tacit.errors import InvalidInput
 from tacit.run import ClippedSum, register
 from tacit.torch.distributed import Team
 from tacit.torch.layers import Gradient, Rows, chain_of
-from tacit.torch.objective import Objective, Parameters, Record, RecordLoss, check_model
+from tacit.torch.objective import Objective, Parameters, Record, RecordLoss, check_model, first_line
 from tacit.torch.records import Records
 from tacit.torch.stateless import stateless
 
@@ -128,6 +128,15 @@ class PerRecordGradients(ClippedSum):
         """This process's share of a sum that another process asked for."""
         self._one(theta, np.empty(0, np.intp))
 
+    @property
+    def chunk(self) -> int:
+        """How many records are differentiated at once."""
+        return self._chunk
+
+    def rehearse(self) -> None:
+        """Differentiate a chunk, for the faults that shows and nothing else: for sums over made-up records."""
+        self._gradients(_copied(self._objective.trainable()), np.arange(self._chunk), made_up=True)
+
     def _chunks(self, count: int) -> Iterator[slice]:
         return (slice(first, first + self._chunk) for first in range(0, count, self._chunk))
 
@@ -141,7 +150,7 @@ class PerRecordGradients(ClippedSum):
         like = next(iter(self._objective.trainable().values()))
         return tuple(part.to(like) if part.is_floating_point() else part.to(like.device) for part in records)
 
-    def _gradients(self, at: Parameters, index: NDArray[np.intp]) -> list[Gradient]:
+    def _gradients(self, at: Parameters, index: NDArray[np.intp], *, made_up: bool = False) -> list[Gradient]:
         """Per-record gradients, parameter by parameter, of a full chunk: rows beyond ``index`` are made up.
 
         Padding keeps the shape of every product the same, so that what is computed for a record does not depend on how
@@ -150,6 +159,7 @@ class PerRecordGradients(ClippedSum):
         Args:
             at: parameters.
             index: records, at most a chunk.
+            made_up: whether what they do to the model may be shown.
 
         Returns:
             One gradient for each parameter.
@@ -166,6 +176,8 @@ class PerRecordGradients(ClippedSum):
             raise
         except Exception as error:  # whatever it is, it may hold a value of a record
             kind, batching = type(error).__name__, "vmap" in str(error)
+        if records is not None and not made_up:
+            records = tuple(torch.zeros_like(part[:1]) for part in records)
         raise InvalidInput(self._reason(at, records, kind, batching))
 
     def _found(self, at: Parameters, records: Record) -> list[Gradient]:
@@ -186,16 +198,16 @@ class PerRecordGradients(ClippedSum):
         return tuple(torch.cat([part, part.new_zeros((missing, *part.shape[1:]))]) for part in records)
 
     def _reason(self, at: Parameters, records: Record | None, kind: str, batching: bool) -> str:
-        """What may be said about a failure: what happens to made-up records of the same shapes, never to these."""
+        """What may be said about a failure: what happens to made-up records of the same shapes."""
         if records is None:
             return f"the dataset fails on a record ({kind}): check its items"
         if batching and self._vectorised:
             return "vmap cannot batch this model or loss over records: pass vectorised=False (one record at a time)"
         said = "try it on a made-up batch to see why"
         try:
-            self._alone(at, tuple(torch.zeros_like(part[0]) for part in records))
+            self._alone(at, tuple(part[0] for part in records))
         except Exception as error:
-            said = " ".join(str(error).split())[:300]
+            said = f"{first_line(error)}; make them fit the shapes and types of the records"
         return f"the model or loss_fn fails on the records: {said}"
 
     def _alone(self, at: Parameters, record: Record) -> Parameters:

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.parameter import is_lazy
 
 from tacit.errors import InvalidInput
 
-__all__ = ["LossFunction", "Objective", "Record", "RecordLoss", "check_model"]
+__all__ = ["LossFunction", "Objective", "Record", "RecordLoss", "check_model", "first_line"]
 
 Record = tuple[Tensor, ...]
 Parameters = dict[str, Tensor]
@@ -36,6 +37,12 @@ class RecordLoss:
     function: LossFunction
 
 
+def first_line(error: Exception) -> str:
+    """What an exception says, in one line: only for exceptions that saw no record."""
+    said = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return said[:300] or type(error).__name__
+
+
 def check_model(model: nn.Module) -> None:
     """Refuse modules whose records influence each other: the gradient of one record would then hold the others.
 
@@ -43,11 +50,16 @@ def check_model(model: nn.Module) -> None:
         model: any module.
 
     Raises:
-        InvalidInput: if it is not a module, has nothing to train, or normalises over a batch.
+        InvalidInput: if it is not a module, has nothing to train, normalises over a batch, or has no shapes yet.
     """
     if not isinstance(model, nn.Module):
         raise InvalidInput(f"model must be a torch.nn.Module, got {type(model).__name__}")
     for name, module in model.named_modules():
+        if any(map(is_lazy, (*module.parameters(recurse=False), *module.buffers(recurse=False)))):
+            raise InvalidInput(
+                f"{name or 'the model'} is lazy ({type(module).__name__}), its parameters have no shapes yet: run the "
+                "model once on a batch of zeros first, e.g. model(torch.zeros(1, …))"
+            )
         mixes = isinstance(module, _BatchNorm) and (module.training or not module.track_running_stats)
         tracks = isinstance(module, _InstanceNorm) and module.training and module.track_running_stats
         if mixes or tracks:

@@ -252,6 +252,7 @@ class TrainingPlan:
 
         Raises:
             MechanismMismatch: if the batch was not drawn by this plan, or is not the one on turn.
+            InvalidInput: if model, loss, optimiser and records do not fit; the batch can be used again.
         """
         if batch is not self._turn or self._session is None or self._session.step != batch.step:
             raise MechanismMismatch(

@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
+from tacit._entries import check_entries
 from tacit.errors import InvalidInput, MechanismMismatch
 from tacit.torch.objective import Record
 
@@ -26,8 +27,9 @@ class Records:
     """Records by number: tensors or arrays of one length, or a map-style dataset.
 
     Args:
-        data: a tuple of tensors or arrays (inputs…, target), a ``TensorDataset``, or any dataset with ``len`` and
-            ``[i]``; a ``DataLoader`` is refused because it draws batches of its own.
+        data: a tuple of tensors or arrays (inputs…, target), a ``TensorDataset``, a list of tuples (inputs…, target),
+            one per record, or any dataset with ``len`` and ``[i]``; a ``DataLoader`` is refused because it draws
+            batches of its own.
 
     >>> import torch
     >>> data = Records((torch.arange(6.0).view(3, 2), torch.tensor([0, 1, 1])))
@@ -47,6 +49,8 @@ class Records:
             self._tensors = data.tensors
         elif isinstance(data, Tensor | np.ndarray):
             self._tensors = (_tensor(data),)
+        elif isinstance(data, list) and data and all(isinstance(item, tuple) for item in data):
+            self._tensors = _stacked([_item(item) for item in data])
         elif isinstance(data, tuple | list):
             self._tensors = tuple(_tensor(part) for part in data)
         elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):
@@ -87,11 +91,21 @@ class Records:
             rows = torch.as_tensor(np.asarray(index))
             return tuple(part[rows] for part in self._tensors)
         assert self._dataset is not None
-        items = [_item(self._dataset[int(i)]) for i in index]  # each by itself: a batch must not decide on types
-        kinds = {tuple((part.dtype, part.shape) for part in item) for item in items}
-        if len(kinds) > 1:
-            raise InvalidInput("the dataset's items differ in shape or type: make them alike (padding, one dtype)")
-        return tuple(torch.cat(parts) for parts in zip(*items, strict=True))
+        # each by itself: a batch must not decide on types
+        return _stacked([_item(self._dataset[int(i)]) for i in index])
+
+    def blank(self) -> Record | None:
+        """No records, but of their shapes and types; None if only reading a record could tell them.
+
+        Returns:
+            Tensors without rows.
+        """
+        tensors, source = self._tensors, self._dataset
+        while type(source) is Subset:
+            source = source.dataset
+        if type(source) is TensorDataset:
+            tensors = source.tensors
+        return None if tensors is None else tuple(part.new_empty((0, *part.shape[1:])) for part in tensors)
 
     def fingerprint(self) -> bytes:
         """A digest of every record, **secret**: a checkpoint remembers which data it belongs to."""
@@ -134,6 +148,7 @@ def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
 
 def _item(item: object) -> Record:
     """One item of a dataset as tensors with a leading axis of one."""
+    check_entries("data", item, each=False)
     try:
         batch = default_collate([item])
     except TypeError:
@@ -144,12 +159,25 @@ def _item(item: object) -> Record:
     return parts
 
 
+def _stacked(items: list[Record]) -> Record:
+    if len({tuple((part.dtype, part.shape) for part in item) for item in items}) > 1:
+        raise InvalidInput("the dataset's items differ in shape or type: make them alike (padding, one dtype)")
+    return tuple(torch.cat(parts) for parts in zip(*items, strict=True))
+
+
 def _tensor(part: object) -> Tensor:
     """A tensor of one part of the records; arrays of floats become the default type, as PyTorch's models expect."""
     if isinstance(part, Tensor):
         return part
-    array = np.asarray(part)
+    check_entries("data", part, each=False)
+    try:
+        array = np.asarray(part)
+    except Exception:  # what it says may hold a value
+        array = np.empty(0, object)
     if array.dtype.kind not in "biuf":
-        raise InvalidInput("data must hold numbers: encode text and categories before training")
+        raise InvalidInput(
+            "data must hold numbers, one row of the same shape per record: encode text and categories before training, "
+            "and pass a tuple (inputs…, target) of tensors, or a list of such tuples, one per record"
+        )
     out = torch.from_numpy(np.ascontiguousarray(array))
     return out.to(torch.get_default_dtype()) if array.dtype.kind == "f" else out

@@ -22,6 +22,7 @@ from tacit.torch.gradients import PerRecordGradients
 from tacit.torch.journal import Journal
 from tacit.torch.objective import LossFunction, Objective, RecordLoss
 from tacit.torch.records import Records, seeded
+from tacit.torch.trial import check_optimizer, try_step
 
 if TYPE_CHECKING:
     from tacit.torch.plan import TrainingPlan
@@ -111,6 +112,7 @@ class Session:
             loss_fn: of records.
             optimizer: instead of SGD.
         """
+        check_optimizer(optimizer, model)
         objective, total = self._summed(model, loss_fn)
         flat = objective.flatten(objective.trainable())
         theta = flat.to(torch.promote_types(flat.dtype, torch.float32)).cpu().numpy()
@@ -143,6 +145,8 @@ class Session:
     def _summed(self, model: nn.Module, loss_fn: LossFunction | RecordLoss) -> tuple[Objective, PerRecordGradients]:
         if self._sum is None or self._sum[0] is not model or self._sum[1] is not loss_fn:
             objective, plan = Objective(model, loss_fn), self._plan
+            if self._sum is None or self._sum[0] is not model:  # before the channel hears of its size
+                try_step(model, loss_fn, self._records, chunk_size=plan.chunk_size, vectorised=plan.vectorised)
             total = PerRecordGradients(
                 objective,
                 self._records,

@@ -25,6 +25,7 @@ from tacit.torch.distributed import Team
 from tacit.torch.objective import LossFunction, RecordLoss, check_model
 from tacit.torch.plan import TrainingPlan
 from tacit.torch.records import Records
+from tacit.torch.trial import check_optimizer, try_evaluation, try_step
 
 __all__ = ["Evaluation", "PrivateTrainer", "accuracy"]
 
@@ -104,6 +105,8 @@ class PrivateTrainer:
         **plan: Any,
     ) -> None:
         check_model(model)
+        if optimizer is not None and not callable(optimizer):
+            raise InvalidInput("optimizer must be a function of the parameters, e.g. lambda p: torch.optim.Adam(p)")
         self.model, self.loss_fn = model, loss_fn
         self._settings = {"epsilon": epsilon, "delta": delta, "batch_size": batch_size, "epochs": epochs, **plan}
         self._make_optimizer = optimizer
@@ -155,38 +158,63 @@ class PrivateTrainer:
         """Train to the end of the plan.
 
         Args:
-            data: private: a tuple of tensors (inputs…, target), or a dataset with ``len`` and ``[i]``.
+            data: private: a tuple of tensors (inputs…, target), or a dataset with ``len`` and ``[i]`` (a list of tuples
+                is one). Model and loss are tried on zeros of the tensors' shapes before anything is charged; a dataset
+                is not read before.
             evaluate_on: public data of the same form; evaluated after each epoch.
             metrics: functions of (output, target); accuracy if the target holds integers.
-            resume: go on from ``checkpoint`` if that file exists.
+            resume: go on from ``checkpoint``, which must exist: a run that has ended removes its own.
 
         Returns:
             The trainer.
 
         Raises:
-            InvalidInput: if arguments do not fit together.
+            InvalidInput: if arguments do not fit together, or there is no checkpoint to go on from.
             MechanismMismatch: if the checkpoint belongs to other data or settings.
         """
+        self._check_file(resume)
         records = Records(data)
         shown = None if evaluate_on is None else Records(evaluate_on)
-        self.plan_ = plan = self.make_plan(self._size(records))
-        self.history_ = []
-        optimizer = self._own_optimizer()
-        if resume and self._path is None:
-            raise InvalidInput("resume needs a checkpoint file: pass checkpoint= to the trainer")
-        if resume and self._path is not None and self._path.exists():
+        plan, optimizer = self.make_plan(self._size(records)), self._own_optimizer()
+        metrics = self._tried(plan, records, shown, metrics)
+        self.plan_, self.history_ = plan, []
+        if resume and self._path is not None:
             plan.restore(self._path, self.model, records, optimizer=optimizer)
             if self._begun and self._begun[-1].steps_done < self._begun[-1].n_steps:
                 self._begun.pop()  # the same run goes on
-        elif self._path is not None and self._path.exists():
-            raise MechanismMismatch(
-                f"{str(self._path)!r} holds an unfinished run: fit(..., resume=True) goes on with it; "
-                "remove it to start again (and to spend the budget again)"
-            )
         self._run(plan, records, optimizer, shown, metrics)
         if self._path is not None:
             plan.forget(self._path)
         return self
+
+    def _check_file(self, resume: bool) -> None:
+        """A run is begun where there is no checkpoint, and gone on with where there is one: never by mistake."""
+        if self._path is None:
+            if resume:
+                raise InvalidInput("resume needs a checkpoint file: pass checkpoint= to the trainer")
+        elif resume and not self._path.exists():
+            raise InvalidInput(
+                f"there is no checkpoint {str(self._path)!r} to go on from (a run that has ended removes its own): "
+                "check the name, or leave out resume to begin a run, which spends its budget"
+            )
+        elif not resume and self._path.exists():
+            raise MechanismMismatch(
+                f"{str(self._path)!r} holds an unfinished run: fit(..., resume=True) goes on with it; "
+                "remove it to start again (and to spend the budget again)"
+            )
+
+    def _tried(
+        self, plan: TrainingPlan, records: Records, shown: Records | None, metrics: Mapping[str, Metric] | None
+    ) -> Mapping[str, Metric]:
+        """The metrics to show, after whatever can fail was tried on made-up records: nothing is charged yet."""
+        if metrics is not None and not (isinstance(metrics, Mapping) and all(map(callable, metrics.values()))):
+            raise InvalidInput("metrics must be a dict of functions of (output, target): metrics={name: function}")
+        how: dict[str, Any] = {"chunk_size": plan.chunk_size, "vectorised": plan.vectorised}
+        try_step(self.model, self.loss_fn, records, **how, mode=_train)
+        if shown is None:
+            return metrics or {}
+        try_evaluation(self.model, shown, accuracy if metrics is None else None)
+        return {"accuracy": accuracy} if metrics is None else metrics
 
     def _size(self, records: Records) -> int:
         if Adjacency.parse(self._settings.get("adjacency", Adjacency.ZERO_OUT)) is not Adjacency.ADD_REMOVE:
@@ -202,7 +230,9 @@ class PrivateTrainer:
     def _own_optimizer(self) -> Optimizer | None:
         if self._make_optimizer is None:
             return None
-        return self._make_optimizer(p for p in self.model.parameters() if p.requires_grad)
+        optimizer = self._make_optimizer(p for p in self.model.parameters() if p.requires_grad)
+        check_optimizer(optimizer, self.model)
+        return optimizer
 
     def _run(
         self,
@@ -210,7 +240,7 @@ class PrivateTrainer:
         records: Records,
         optimizer: Optimizer | None,
         shown: Records | None,
-        metrics: Mapping[str, Metric] | None,
+        metrics: Mapping[str, Metric],
     ) -> None:
         epoch = max(1, round(plan.n_records / plan.batch_size))
         every = self._every or epoch
@@ -237,7 +267,7 @@ class PrivateTrainer:
         finally:
             self.model.eval()
 
-    def _evaluate(self, shown: Records, metrics: Mapping[str, Metric] | None) -> dict[str, float]:
+    def _evaluate(self, shown: Records, metrics: Mapping[str, Metric]) -> dict[str, float]:
         """Means over records, chunk by chunk, in evaluation mode."""
         like = next(self.model.parameters())
         modes = [(module, module.training) for module in self.model.modules()]
@@ -248,10 +278,7 @@ class PrivateTrainer:
                 index = range(first, min(first + _READ, len(shown)))
                 parts = [p.to(like) if p.is_floating_point() else p.to(like.device) for p in shown.take(index)]
                 output, target = self.model(*parts[:-1]), parts[-1]
-                default = {} if target.is_floating_point() else {"accuracy": accuracy}
-                if metrics is None and not default:
-                    raise InvalidInput("evaluate_on has a continuous target: say metrics={name: function}")
-                for name, metric in (default if metrics is None else metrics).items():
+                for name, metric in metrics.items():
                     totals[name] = totals.get(name, 0.0) + float(metric(output, target)) * len(target)
         for module, training in modes:
             module.training = training

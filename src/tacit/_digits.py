@@ -1,0 +1,46 @@
+"""Numbers for people, rounded to the side on which they still hold."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+
+__all__ = ["down", "up"]
+
+
+def up(value: float, digits: int = 4) -> str:
+    """At least the value: for what was spent or is promised.
+
+    Args:
+        value: any number.
+        digits: that are shown.
+
+    Returns:
+        Text.
+
+    >>> up(1.32623), up(0.06), up(float("inf"))
+    ('1.327', '0.06', '∞')
+    """
+    return _rounded(value, digits, ROUND_CEILING)
+
+
+def down(value: float, digits: int = 4) -> str:
+    """At most the value: for what is left.
+
+    Args:
+        value: any number.
+        digits: that are shown.
+
+    Returns:
+        Text.
+
+    >>> down(1.32699), down(2.3, 6)
+    ('1.326', '2.3')
+    """
+    return _rounded(value, digits, ROUND_FLOOR)
+
+
+def _rounded(value: float, digits: int, towards: str) -> str:
+    if not math.isfinite(value):
+        return "∞"
+    return f"{float(Context(prec=digits, rounding=towards).create_decimal(repr(float(value)))):.{digits}g}"

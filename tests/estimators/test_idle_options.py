@@ -1,0 +1,163 @@
+"""An option that would have no effect is refused, before anything is spent; old files that hold one are loaded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from tacit import DPNMF, DPBlockMLPClassifier, DPBlockMLPRegressor, DPSelection, Ledger, load_model, save_model
+from tacit.errors import InvalidInput
+from tacit.estimators import (
+    DPConvexReLUClassifier,
+    DPConvexReLURegressor,
+    DPGeneralizedLinear,
+    DPLogisticRegression,
+    DPRidge,
+    DPSoftmaxRegression,
+)
+from tacit.estimators.saving import _digest
+from tacit.problem import Penalty
+from tacit.solvers import MetricDescent, ObjectiveTilt, named
+
+RNG = np.random.default_rng(0)
+X = RNG.uniform(0, 1, (200, 3))
+Y = np.where(X[:, 0] > 0.5, 1, 0)
+T = X[:, 0]
+PROMISE = {"epsilon": 1.0, "delta": 1e-5, "random_state": 0}
+LINEAR = {**PROMISE, "feature_bounds": (0, 1)}
+REGRESSION = {**LINEAR, "target_bounds": (0, 1)}
+LABELS = {**LINEAR, "classes": [0, 1]}
+NETWORK = {**PROMISE, "feature_norm": 2.0, "epochs": 2}
+BLOCKS = {**LINEAR, "epochs": 2}
+SHOWN = {"view": "all_iterates"}
+FACTORS = {**PROMISE, "row_norm": 2.0, "epochs": 3}
+STATISTICS = {"update": "statistics"}
+
+IDLE = {
+    "softmax": (DPSoftmaxRegression(classes=[0, 1], **NETWORK, **SHOWN), Y, {"partition": "secret"}),
+    "gates": (DPConvexReLUClassifier(2, classes=[0, 1], **NETWORK, **SHOWN), Y, {"partition": "secret"}),
+    "numbers": (DPConvexReLURegressor(2, target_bounds=(0, 1), **NETWORK, **SHOWN), T, {"partition": "secret"}),
+    "passes, statistics": (DPRidge(solver="statistics", **REGRESSION), T, {"max_passes": 3}),
+    "passes, perturbation": (
+        DPLogisticRegression(solver="perturbation", view="final_model", **LABELS),
+        Y,
+        {"max_passes": 3},
+    ),
+    "passes, object": (DPRidge(solver=MetricDescent(), **REGRESSION), T, {"max_passes": 3}),
+    "clip, object": (DPRidge(solver=MetricDescent(), **REGRESSION), T, {"clip": 1.0}),
+    "step of residuals": (DPNMF(2, **FACTORS), None, {"step_size": 5.0}),
+    "step of statistics": (DPNMF(2, **FACTORS, **STATISTICS), None, {"step_size": 5.0}),
+    "threshold": (DPNMF(2, update="gradient", **FACTORS), None, {"noise_threshold": 0.0}),
+    "share": (DPNMF(2, **FACTORS), None, {"person_share": 0.5}),
+    "layers": (DPBlockMLPClassifier((4,), classes=[0, 1], **BLOCKS, **STATISTICS), Y, {"step_size": 4.0}),
+    "last layers": (DPBlockMLPClassifier((4,), classes=[0, 1], **BLOCKS, **STATISTICS), Y, {"last_step": 0.1}),
+    "layers of numbers": (DPBlockMLPRegressor((4,), target_bounds=(0, 1), **BLOCKS, **STATISTICS), T, {"step_size": 1}),
+    "box": (DPGeneralizedLinear("squared", "l2", **REGRESSION), T, {"box": (0, 1)}),
+    "box, object": (DPGeneralizedLinear("squared", Penalty.of(3), **REGRESSION), T, {"box": (0, 1)}),
+    "ratio": (DPGeneralizedLinear("squared", "l1", **REGRESSION), T, {"l1_ratio": 0.5}),
+    "ratio of a box": (DPGeneralizedLinear("squared", "box", box=(0, 1), **REGRESSION), T, {"l1_ratio": 0.5}),
+    "weight": (DPGeneralizedLinear("squared", "none", **REGRESSION), T, {"alpha": 0.1}),
+    "classes": (DPGeneralizedLinear("squared", **REGRESSION), T, {"classes": [0, 1]}),
+    "bounds": (DPGeneralizedLinear("logistic", **LABELS), Y, {"target_bounds": (0, 1)}),
+}
+
+
+@pytest.mark.parametrize("name", IDLE)
+def test_an_option_without_effect_is_refused_and_its_default_is_not(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("TACIT_STATE_DIR", str(tmp_path / "state"))
+    model, y, option = IDLE[name]
+    ledger = Ledger(tmp_path / "a.ledger", epsilon=9.0, delta=1e-3)
+    with pytest.raises(InvalidInput, match=rf"{next(iter(option))}.* has no effect with .*: leave it out") as caught:
+        clone(model).set_params(**option, budget=ledger).fit(X, y)
+    assert "\n" not in str(caught.value)
+    assert ledger.entries() == ()
+    fitted = clone(model).fit(X, y)
+    assert clone(fitted).get_params().keys() == model.get_params().keys()
+
+
+def test_the_defaults_are_what_they_were():
+    def same(model, y, **stated):
+        attribute = next(a for a in ("components_", "coefs_", "coef_") if hasattr(clone(model).fit(X, y), a))
+        here, there = (getattr(clone(model).set_params(**more).fit(X, y), attribute) for more in ({}, stated))
+        return all(map(np.array_equal, here, there))
+
+    assert same(DPNMF(2, update="gradient", **FACTORS), None, step_size=5.0)
+    assert same(DPNMF(2, release="both", **FACTORS), None, person_share=0.5)
+    assert same(DPBlockMLPClassifier((4,), classes=[0, 1], **BLOCKS), Y, step_size=4.0, last_step=0.1)
+    assert same(DPBlockMLPRegressor((4,), target_bounds=(0, 1), **BLOCKS), T, step_size=1.0, last_step=0.1)
+    assert same(DPGeneralizedLinear("squared", "elasticnet", **REGRESSION), T, l1_ratio=0.5, alpha=1e-3)
+
+
+def test_a_search_refuses_them_before_it_spends(tmp_path, monkeypatch):
+    monkeypatch.setenv("TACIT_STATE_DIR", str(tmp_path / "state"))
+    ledger = Ledger(tmp_path / "a.ledger", epsilon=9.0, delta=1e-3)
+    model = DPGeneralizedLinear("squared", feature_bounds=(0, 1), target_bounds=(0, 1))
+    space = {"penalty": ["l2", "elasticnet"], "l1_ratio": [0.1]}
+    with pytest.raises(InvalidInput, match=r"'l2'.*l1_ratio has no effect"):
+        DPSelection(model, space, epsilon=1.0, delta=1e-5, budget=ledger).fit(X, T)
+    assert ledger.entries() == ()
+
+
+@pytest.mark.parametrize("name", ["statistics", "perturbation"])
+def test_solvers_of_one_release_take_no_number_of_passes(name):
+    with pytest.raises(InvalidInput, match=f"max_passes has no effect with solver='{name}'"):
+        named(name, 3, None)
+    named(name, None, 1.0)
+
+
+# -- the final model only -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("solver", ["perturbation", ObjectiveTilt(), "cyclic"])
+def test_solvers_that_show_a_final_model_do_not_promise_every_iterate(solver):
+    """Its certificate is about less than view='all_iterates' asks for: refused, whether asked for or by default."""
+    with pytest.raises(InvalidInput, match="shows its final model only: set view='final_model'"):
+        DPLogisticRegression(solver=solver, **LABELS).fit(X, Y)
+    model = DPLogisticRegression(solver=solver, view="final_model", **LABELS).fit(X, Y)
+    assert model.certificate_.view == "the final model"
+    assert any("final model only" in note for note in model.notes_)
+
+
+def test_a_promise_about_every_iterate_needs_no_such_note():
+    for view in ("all_iterates", "final_model"):
+        model = DPRidge(solver="metric", view=view, **REGRESSION).fit(X, T)
+        assert model.certificate_.view == "every iterate"
+        assert not any("final model" in note for note in model.notes_)
+
+
+# -- files of older versions, which wrote every default --------------------------------------------------------------
+
+OLD = {
+    "residuals": (DPNMF(2, **FACTORS), None, {"step_size": 5.0, "person_share": 0.5}),
+    "a stated step": (DPNMF(2, **FACTORS), None, {"step_size": 3.0, "person_share": 0.2}),
+    "gradient": (DPNMF(2, update="gradient", **FACTORS), None, {"step_size": 5.0, "noise_threshold": 1.0}),
+    "layers": (
+        DPBlockMLPClassifier((4,), classes=[0, 1], **BLOCKS, **STATISTICS),
+        Y,
+        {"step_size": 4.0, "last_step": 0.1},
+    ),
+    "partition": (DPSoftmaxRegression(classes=[0, 1], **NETWORK, **SHOWN), Y, {"partition": "secret"}),
+    "penalty": (DPGeneralizedLinear("squared", "none", **REGRESSION), T, {"l1_ratio": 0.5, "alpha": 1e-3}),
+}
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_an_old_file_is_loaded_and_its_model_can_be_fitted_again(name, tmp_path: Path):
+    model, y, written = OLD[name]
+    model = clone(model).fit(X, y)
+    path = tmp_path / "m.json"
+    save_model(model, path)
+    document = json.loads(path.read_text())
+    document["parameters"] |= written
+    document["digest"] = _digest(document)
+    path.write_text(json.dumps(document))
+    loaded = load_model(path)
+    assert loaded.certificate_ == model.certificate_
+    method = "transform" if y is None else "predict"
+    assert np.array_equal(getattr(loaded, method)(X), getattr(model, method)(X))
+    clone(loaded).fit(X, y)
+    save_model(loaded, path)
