@@ -208,7 +208,7 @@ def test_in_single_precision_with_names_and_without_a_hold_out(digits):
         (relu(), {"n_gates": [4, 0]}, InvalidInput, "'n_gates': 0"),
         (relu(feature_norm=None), {"n_gates": [4]}, InvalidInput, "feature_norm is missing"),
         (relu(), {"progress": [True]}, InvalidInput, "same for all candidates"),
-        (relu(classes=[1]), {"n_gates": [4]}, InvalidInput, "not in classes"),
+        (relu(classes=[1, 77]), {"n_gates": [4]}, InvalidInput, "not in classes"),
         (
             softmax(),
             {"features": [None, FunctionTransformer(np.tanh)]},

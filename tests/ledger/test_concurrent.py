@@ -14,12 +14,12 @@ from tacit.ledger import Ledger
 
 
 def test_eight_processes_share_one_budget_exactly(tmp_path):
-    path, capacity = tmp_path / "ledger", 3000
+    path, capacity = tmp_path / "ledger", 900
     with Ledger(path, 1.0, 1e-5) as ledger:
         limit = ledger.remaining().mu
-        children = [start("reserve_many", path, repr(limit / math.sqrt(capacity)), 500) for _ in range(8)]
+        children = [start("reserve_many", path, repr(limit / math.sqrt(capacity)), 150) for _ in range(8)]
         granted = [number for child in children for number in json.loads(finish(child))]
-        assert sorted(granted) == list(range(1, capacity + 1))  # 3000 of 4000, each number granted once
+        assert sorted(granted) == list(range(1, capacity + 1))  # 900 of 1200, each number granted once
         assert len(ledger.entries()) == capacity
         assert ledger.spent().mu == pytest.approx(limit, rel=1e-12)
         assert ledger.remaining().mu == pytest.approx(0, abs=limit * 1e-6)

@@ -321,3 +321,17 @@ def test_loaders_and_streams_are_refused():
 
     with pytest.raises(InvalidInput, match="iterable"):
         Records(Stream())
+
+
+class Doubled(torch.utils.data.TensorDataset):
+    """As people augment pictures."""
+
+    def __getitem__(self, i):
+        x, y = super().__getitem__(i)
+        return 2 * x, y
+
+
+def test_what_a_dataset_does_to_its_items_is_done():
+    X, y = torch.arange(6.0).reshape(3, 2), torch.tensor([0, 1, 0])
+    x, _ = Records(Doubled(X, y)).take(np.array([2]))
+    assert torch.equal(x, 2 * X[2:])

@@ -73,4 +73,4 @@ def projected(x: NDArray[Any], directions: NDArray[np.float64]) -> NDArray[Any]:
     Returns:
         (n, q), of the type of x.
     """
-    return grid_product(x, directions, GRID, bits=24 if x.dtype == np.float32 else 48).astype(x.dtype)
+    return grid_product(x, directions, GRID, bits=20 if x.dtype == np.float32 else 40).astype(x.dtype)

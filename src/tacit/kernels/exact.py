@@ -93,8 +93,9 @@ def exact_product(X: Array, W: Array) -> Array:
 def grid_product(X: NDArray[Any], W: Array, grid: float, bits: int = 32) -> Array:
     """X·Wᵀ for W on a public grid, each row a function of that row of X and of W alone, to the bit.
 
-    W stays as it is, so fewer bits are left for X: it is written as a sum of coarser and coarser roundings, whose
-    products are exact, until ``bits`` of the largest entry of each row are used.
+    W stays as it is: every partial sum of w·x is a multiple of grid·unit and at most Σ|w|·max|x|, hence exact in float64
+    if x is rounded to 53 − log₂(Σ|w|/grid) bits. Where that is less than ``bits`` of the largest entry of a row, what
+    was rounded off is multiplied as well, and added.
 
     Args:
         X: (m, p), finite.
@@ -105,8 +106,8 @@ def grid_product(X: NDArray[Any], W: Array, grid: float, bits: int = 32) -> Arra
     Returns:
         (m, q).
     """
-    spent = math.ceil(math.log2(max(W.shape[1], 2))) + math.ceil(math.log2(max(float(np.abs(W).max()) / grid, 1.0)))
-    each = max(MANTISSA - spent, 2)
+    spent = math.ceil(math.log2(max(float(np.abs(W).sum(axis=1).max()) / grid, 2.0)))
+    each = max(MANTISSA + 1 - spent, 2)
     rest = np.ascontiguousarray(X, np.float64)
     part = rounded_rows(rest, each)
     out = part @ W.T

@@ -45,7 +45,7 @@ class Records:
         self._source = data
         self._tensors: Record | None = None
         self._dataset: Dataset[Any] | None = None
-        if isinstance(data, TensorDataset):
+        if type(data) is TensorDataset:  # a subclass may do more when an item is asked for
             self._tensors = data.tensors
         elif isinstance(data, Tensor | np.ndarray):
             self._tensors = (_tensor(data),)
