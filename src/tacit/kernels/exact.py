@@ -93,9 +93,9 @@ def exact_product(X: Array, W: Array) -> Array:
 def grid_product(X: NDArray[Any], W: Array, grid: float, bits: int = 32) -> Array:
     """X·Wᵀ for W on a public grid, each row a function of that row of X and of W alone, to the bit.
 
-    W stays as it is: every partial sum of w·x is a multiple of grid·unit and at most Σ|w|·max|x|, hence exact in float64
-    if x is rounded to 53 − log₂(Σ|w|/grid) bits. Where that is less than ``bits`` of the largest entry of a row, what
-    was rounded off is multiplied as well, and added.
+    W stays as it is: every partial sum of w·x is a multiple of grid·unit and at most Σ|w|·max|x|, hence exact in
+    float64 if x is rounded to 53 − log₂(Σ|w|/grid) bits. Where that is less than ``bits`` of the largest entry of a
+    row, what was rounded off is multiplied as well, and added.
 
     Args:
         X: (m, p), finite.
