@@ -142,3 +142,13 @@ def test_what_no_code_of_ours_does_is_declared():
 def test_a_selection_refuses_a_theorem_that_is_none_of_its_own():
     with pytest.raises(InvalidInput, match="selection"):
         certify(Selection(base=(hidden_chain(),), trials=Trials(5)), theorem="last-iterate")
+
+
+def test_what_no_program_can_see_is_declared():
+    """Settings chosen by looking at records, and (final model) the duration: nobody enforces these."""
+    for mechanism in (Mechanism(adjacency="replace-one", ratio=0.5, steps=4), hidden_chain()):
+        text = certify(mechanism).describe()
+        assert "were not chosen by looking at the records [declared]" in text
+        assert "Enforced means by Tacit's own code where that is what runs" in text
+    assert "how long the run takes [declared]" in text
+    assert "duration [enforced]" not in text

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+import tacit
 from tacit.accounting import ACCOUNTANTS, Certificate, Gaussian, certify, survey
 from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
 from tacit.mechanism import (
@@ -347,6 +348,17 @@ def test_certificates_cannot_be_made_or_changed_by_hand(certificate):
             setattr(certificate, name, None)
     with pytest.raises(AttributeError):
         del certificate._plan
+
+
+@pytest.mark.parametrize(
+    ("word", "other"), [("adjacency", "add-remove"), ("unit", "nobody"), ("view", "the final model")]
+)
+def test_words_in_the_file_that_are_not_those_of_the_plan_are_noticed(certificate, word, other):
+    data = json.loads(certificate.to_json())
+    assert data["software"] == f"tacit {tacit.__version__}"
+    for wrong in ({**data, word: other}, {name: value for name, value in data.items() if name != word}):
+        with pytest.raises(MechanismMismatch, match="words do not describe its plan"):
+            Certificate.from_json(json.dumps(wrong))
 
 
 @pytest.mark.parametrize("claim", [0.0, 0.5, -1.0])

@@ -376,6 +376,8 @@ def test_a_threshold_behind_a_function_of_others_does_not_turn_for_everybody() -
         j = int(above.argmax())
         if above[j] > 0.99:
             break
+    else:
+        pytest.skip("this library of matrix products rounds these rows alike in every place: nothing can be shown")
     chain = make_pipeline(
         product, maps.NormScaler(1e30), FunctionTransformer(lambda rows: rows[:, [j]]), Binarizer(threshold=alone[j])
     )

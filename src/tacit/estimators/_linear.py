@@ -84,7 +84,7 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         if len(missing) > 1:  # a single one has a message of its own
             raise InvalidInput(
                 f"{', '.join(missing[:-1])} and {missing[-1]} are missing: state them from public knowledge, not "
-                "from the data, e.g. delta=1/n² and bounds=(low, high)"
+                "from the data, e.g. delta=1/n² and feature_bounds=(low, high)"
             )
         if self.budget is not None and not isinstance(self.budget, Ledger):
             raise InvalidInput(f"budget must be a tacit.Ledger or None, got {type(self.budget).__name__}")
