@@ -17,13 +17,12 @@ from tacit.run import GradientChain, drive_chain
 from tacit.run.sums import LinearGradient
 from tacit.run.sums.gradient import CONVEX
 from tacit.solvers.base import Budget, LinearSolver, Prepared, Session, Solution
+from tacit.solvers.schedules import decaying
 from tacit.solvers.standardise import standardised
 
 __all__ = ["NoisyCyclicDescent"]
 
 Array = NDArray[np.float64]
-CONSTANT_SHARE = 0.5
-"""How much of the run keeps the full step before it decays."""
 MOMENTS = 0.1
 """The share of μ² for private standardisation."""
 
@@ -93,13 +92,6 @@ class NoisyCyclicDescent(LinearSolver):
         return _Prepared(self, task, budget)
 
 
-def balanced(eta: float, steps: int) -> Array:
-    """Full steps first, then a linear decay to 1 % (DESIGN: S nearly linear in W)."""
-    k = np.arange(steps)
-    flat = int(CONSTANT_SHARE * steps)
-    return np.asarray(eta * np.where(k < flat, 1.0, 1 - 0.99 * (k - flat + 1) / max(steps - flat, 1)))
-
-
 class _Prepared(Prepared):
     def __init__(self, solver: NoisyCyclicDescent, task: Task, budget: Budget) -> None:
         self._solver, self._task = solver, task
@@ -114,7 +106,7 @@ class _Prepared(Prepared):
         x = n * budget.mu / task.size
         epochs = int(np.clip(round(4 * x ** (1 / 3)), 5, 100)) if solver.epochs is None else solver.epochs
         self._smoothness = task.loss.curvature * self._R**2
-        self._eta = balanced(solver.step / self._smoothness, _validate.positive_int(epochs=epochs) * k)
+        self._eta = solver.step / self._smoothness * decaying(_validate.positive_int(epochs=epochs) * k)
         self._batches = k
         self.plan = self._plan(budget)
 

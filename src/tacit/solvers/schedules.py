@@ -1,4 +1,6 @@
-"""How noise is spread over a run: relative variances o(k, j) of epoch k and batch j, public and fixed beforehand.
+"""How noise and steps are spread over a run: public, and fixed beforehand.
+
+Noise: relative variances o(k, j) of epoch k and batch j. Steps of hidden chains: ``decaying``.
 
 Under composition only Σ 1/σ_t² over the steps that read a record counts. If w_t of the noise of step t is left in the
 end, then the least Σ w_t σ_t² at a given Σ 1/σ_t² has
@@ -6,7 +8,7 @@ end, then the least Σ w_t σ_t² at a given Σ 1/σ_t² has
     σ_t² ∝ w_t^{−1/2}                                                                (Cauchy–Schwarz),
 
 so noise that will be forgotten may be large. With disjoint batches each of them has a budget of its own, and the rule
-holds batch by batch. (Paper 000 leaves the choice of o(k, j) to future work.)
+holds batch by batch. (DP-MBCD leaves the choice of o(k, j) to future work.)
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from tacit import _validate
 from tacit.errors import InvalidInput
 
-__all__ = ["NoiseSchedule", "Optimised", "balanced_shares", "noise_variances", "optimal_variances"]
+__all__ = ["NoiseSchedule", "Optimised", "balanced_shares", "decaying", "noise_variances", "optimal_variances"]
 
 Array = NDArray[np.float64]
 LINEAR_END = 0.1
@@ -33,6 +35,8 @@ HALF_LIFE = 1 / 3
 OLDEST = 20.0
 """Half-lives after which nothing more is forgotten: noise stays within 2⁵ of the last step's."""
 NAMES = ("constant", "linear", "step", "optimised")
+CONSTANT_SHARE, LAST_STEP = 0.5, 0.01
+"""Of decaying steps: the first half is full, then they fall linearly to a hundredth."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,13 @@ def balanced_shares(noise_scales: Mapping[str, float]) -> dict[str, float]:
     """
     scales = {name: _validate.positive(**{name: value}) for name, value in noise_scales.items()}
     return {name: value / sum(scales.values()) for name, value in scales.items()}
+
+
+def decaying(steps: int) -> Array:
+    """η_t/η_0 of a hidden chain: 1 for the first half (at least one step), then linear to 0.01."""
+    k = np.arange(steps)
+    flat = max(1, int(CONSTANT_SHARE * steps))
+    return np.where(k < flat, 1.0, 1 - (1 - LAST_STEP) * (k - flat + 1) / max(steps - flat, 1))
 
 
 def noise_variances(schedule: NoiseSchedule, epochs: int, n_batches: int) -> Array:
