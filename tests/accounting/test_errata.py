@@ -24,9 +24,9 @@ from tacit.accounting.poisson import PoissonGaussian
 from tacit.errors import NotCovered
 from tacit.mechanism import (
     BlockSweeps,
+    CorrelatedNoise,
     Cyclic,
     CyclicPoisson,
-    Factorised,
     FrozenArray,
     FullBatch,
     Groups,
@@ -363,7 +363,7 @@ def test_fixed_groups_are_refused_under_add_remove():
             ratio=0.5,
             steps=12,
             sampling=CyclicPoisson(3, 0.2, groups),
-            noise=Factorised.toeplitz([0.8, 0.6]),
+            noise=CorrelatedNoise.toeplitz([0.8, 0.6]),
         )
 
     with pytest.raises(NotCovered) as refusal:

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from tacit._codec import decode, encode
 from tacit.accounting import Certificate, calibrate, certify, gdp_delta, gdp_epsilon, objective_perturbation_delta
 from tacit.accounting.perturbation import _best_split, _one_tail, _two_tails, perturbation_curve
 from tacit.errors import InvalidInput, NotCovered
 from tacit.mechanism import Adjacency, Evidence, Mechanism, ObjectivePerturbation, Plan, Selection, Trials
-from tacit.mechanism.serialise import from_json, to_json
 from tacit.run.newton import newton_minimise
 
 DELTA = 1e-5
@@ -356,7 +356,7 @@ def test_relations_and_signs_are_ordered():
 
 def test_round_trips():
     m = mechanism(unit="person", evidence=Evidence.ENFORCED)
-    assert from_json(json.loads(json.dumps(to_json(m)))) == m
+    assert decode(json.loads(json.dumps(encode(m)))) == m
     plan = Plan.of(Mechanism(adjacency="replace-one", ratio=0.1, steps=1, unit="person"), m)
     certificate = certify(plan, delta=DELTA)
     for again in (Certificate.from_json(certificate.to_json()), pickle.loads(pickle.dumps(certificate))):
@@ -380,7 +380,7 @@ def test_it_may_be_selected_but_not_under_another_theorem():
     m = mechanism(noise_std=100.0)
     chosen = Selection(base=(m,), trials=Trials(5))
     assert certify(chosen).epsilon(DELTA) > certify(m).epsilon(DELTA)
-    assert from_json(to_json(chosen)) == chosen
+    assert decode(encode(chosen)) == chosen
     with pytest.raises(InvalidInput, match="objective-perturbation"):
         certify(m, theorem="gaussian-composition")
     assert certify(m, theorem="objective-perturbation").epsilon(DELTA) == certify(m).epsilon(DELTA)

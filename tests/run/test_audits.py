@@ -21,11 +21,11 @@ from tacit.mechanism import (
     Mechanism,
     Poisson,
     Schedule,
+    WithoutReplacement,
 )
 from tacit.run import Channel, GradientChain, Streams, VectorSum, run_chain
 from tacit.run import channel as channel_module
 from tacit.run import clipped_sum as sum_module
-from tacit.run import sampling as sampling_module
 
 N = 10_000
 HERE, THERE = 11, 12
@@ -123,12 +123,10 @@ def test_fixed_size_batches_accounted_as_poisson_are_caught(monkeypatch):
     likelihood = lambda seen: np.log(0.8 + 0.2 * np.exp(2 * seen)).sum(axis=0)  # noqa: E731
     assert not verdict(m, *pair, likelihood).violated
 
-    def fixed(self, step):
-        rng = self._streams.at("batch", step)
-        first = np.arange(self._n) < round(self._sampling.rate * self._n)
-        return rng.permuted(np.tile(first, (self._replicas, 1)), axis=1)
+    def fixed(self, n, replicas, streams):
+        return WithoutReplacement(self.rate).draw(n, replicas, streams)
 
-    monkeypatch.setattr(sampling_module.Batches, "mask", fixed)
+    monkeypatch.setattr(Poisson, "draw", fixed)
     assert verdict(m, *pair, likelihood).violated
 
 
@@ -138,10 +136,10 @@ def test_fixed_groups_under_add_remove_are_caught(monkeypatch):
     contrast = lambda seen: 2 * (seen[0] + seen[2]) - (seen[1] + seen[3])  # noqa: E731
     assert not verdict(m, here, there, contrast).violated
 
-    def by_order(self):
-        return sampling_module._labels(self._n, self._sampling.n_groups, self._replicas, None)
+    def by_order(self, n, replicas, streams):
+        return Cyclic(self.n_groups).draw(n, replicas, streams)
 
-    monkeypatch.setattr(sampling_module.Batches, "_assign", by_order)
+    monkeypatch.setattr(CyclicPoisson, "draw", by_order)
     assert verdict(m, here, there, contrast).violated
 
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tacit._codec import decode, digest, encode
 from tacit.accounting import Certificate, block_sweep_mu, certify, gdp_epsilon, poisson_epsilon
 from tacit.audit import audit_gdp
 from tacit.errors import BudgetExhausted, InvalidInput, MechanismMismatch, NotCovered
 from tacit.mechanism import AllIterates, BlockSweeps, ClaimedChain, Cyclic, FullBatch, Mechanism, Poisson, Schedule
-from tacit.mechanism.serialise import digest, from_json, to_json
 from tacit.problem import Penalty
 from tacit.run import Channel, Streams
 from tacit.run import channel as channel_module
@@ -133,13 +133,13 @@ def test_the_published_figure_is_that_of_the_same_blocks_under_the_papers_view()
 
 def test_a_claim_is_written_hashed_and_read_again():
     plan = planned(noise_schedule="linear")
-    again = from_json(to_json(plan.mechanism))
+    again = decode(encode(plan.mechanism))
     assert again == plan.mechanism
     assert hash(again) == hash(plan.mechanism)
     assert digest(plan.mechanism) != digest(replace(plan.mechanism, view=AllIterates()))
     loaded = Certificate.from_json(plan.certificate.to_json())
     assert loaded.published_epsilon(DELTA) == plan.certificate.published_epsilon(DELTA)
-    assert to_json(AllIterates()) == {"type": "AllIterates"}  # as before claims existed: digests keep their meaning
+    assert encode(AllIterates()) == {"type": "AllIterates"}  # as before claims existed: digests keep their meaning
     with pytest.raises(InvalidInput, match="one value per release"):
         Mechanism(adjacency="zero-out", ratio=1.0, steps=3, view=plan.mechanism.view)
 

@@ -14,7 +14,7 @@ from tacit.accounting import certify
 from tacit.errors import BudgetExhausted, InvalidInput, MechanismMismatch
 from tacit.factorisation import Strategy, optimise, prefix_sum, square_root
 from tacit.ledger import Ledger
-from tacit.mechanism import Adjacency, CyclicPoisson, Factorised, Poisson
+from tacit.mechanism import Adjacency, CorrelatedNoise, CyclicPoisson, Poisson
 from tacit.run import SEEDED
 from tacit.torch import TrainingPlan
 from tacit.torch.session import RECORDS_APART, Session
@@ -63,7 +63,7 @@ def test_what_is_certified_is_what_runs():
     (mechanism,) = p.certificate.plan.parts
     assert mechanism.steps == 12
     assert mechanism.sampling == CyclicPoisson(3, 10 * 3 / 40)
-    assert isinstance(mechanism.noise, Factorised)
+    assert isinstance(mechanism.noise, CorrelatedNoise)
     np.testing.assert_allclose(p.noise.strategy.column_norms, 1.0, rtol=1e-12)
     assert p.certificate.marks == (SEEDED,)
     assert plan(seed=None).certificate.marks == ()

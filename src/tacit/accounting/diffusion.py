@@ -23,7 +23,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
 from tacit.accounting.curve import Profile, delta_of
-from tacit.accounting.theorem import ChainAccountant, Gap, Theorem, fixed_membership
+from tacit.accounting.last_iterate import LastIterateMinorant
+from tacit.accounting.theorem import ChainTheorem, Gap, fixed_membership
 from tacit.errors import InvalidInput
 from tacit.kernels.diffusion import diffusion_rates
 from tacit.mechanism import (
@@ -126,7 +127,7 @@ def published_diffusion_mixture(
     return float((top + math.log(np.exp(exponents - top).mean())) / (order - 1))
 
 
-class PublishedDiffusion(ChainAccountant):
+class PublishedDiffusion(ChainTheorem):
     """Corollary 4.5 of paper 000, for one block (module docstring).
 
     Formal guarantee: the last iterate has Rényi divergence at most α·R for every α > 1, for the worst batch;
@@ -135,12 +136,10 @@ class PublishedDiffusion(ChainAccountant):
     Assumptions: one block; the step's map is Lipschitz; the start is a point.
     """
 
-    theorem: ClassVar[Theorem] = Theorem(
-        "published-diffusion",
-        "published diffusion recursion (one block)",
-        "paper 000, Corollary 4.5 with Lemma C.3, iterated; errata E6–E9",
-        "the final model",
-    )
+    id: ClassVar[str] = "published-diffusion"
+    name: ClassVar[str] = "published diffusion recursion (one block)"
+    reference: ClassVar[str] = "paper 000, Corollary 4.5 with Lemma C.3, iterated; errata E6–E9"
+    by_default: ClassVar[bool] = False  # never smaller than our own last-iterate bound: a figure for comparison
 
     def relations(self, mechanism: Mechanism) -> list[Gap]:
         """Every step needs noise, and batches of fixed membership a public n."""
@@ -161,6 +160,10 @@ class PublishedDiffusion(ChainAccountant):
         """The Rényi line α·R as a profile."""
         rho = self.rate(mechanism)
         return Profile(lambda e: delta_of(lambda d: _line_epsilon(rho, d), e), lambda d: _line_epsilon(rho, d))
+
+    def examples(self, plain: Mechanism) -> tuple[Mechanism, ...]:
+        """Parts for the contract tests."""
+        return LastIterateMinorant().examples(plain)
 
 
 def published_line(plan: Plan, delta: float) -> float | None:

@@ -24,6 +24,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar
 
 from scipy.special import log_ndtr
 
@@ -31,17 +33,9 @@ from tacit import _validate
 from tacit.accounting.curve import Profile
 from tacit.accounting.gdp import gdp_delta
 from tacit.accounting.theorem import PUBLIC_NUMBERS, SECRET_DURATION, Assumption, Theorem
-from tacit.errors import InvalidInput
-from tacit.mechanism import Adjacency, ObjectivePerturbation
+from tacit.mechanism import Adjacency, Mechanism, ObjectivePerturbation
 
-__all__ = ["PERTURBATION", "objective_perturbation_delta", "perturbation_bound", "perturbation_curve"]
-
-PERTURBATION = Theorem(
-    "objective-perturbation",
-    "objective perturbation of a generalised linear model",
-    "Kifer, Smith, Thakurta (2012); Redberg, Koskela, Wang (2023); re-proved for each relation in docs/theorems.md",
-    "the final model",
-)
+__all__ = ["objective_perturbation_delta", "perturbation_curve"]
 
 ROUNDING = 1e-9
 """Relative excess that covers the floating-point error of δ (1e-10, see ``gdp_delta``)."""
@@ -188,21 +182,26 @@ def _assumptions(mechanism: ObjectivePerturbation) -> tuple[Assumption, ...]:
     return (*(Assumption(text, mechanism.evidence) for text in words), PUBLIC_NUMBERS, SECRET_DURATION)
 
 
-def perturbation_bound(
-    mechanism: ObjectivePerturbation, theorem: str | None = None
-) -> tuple[Theorem, Profile, tuple[Assumption, ...]]:
-    """The theorem, its curve and its assumptions.
+class PerturbedObjective(Theorem):
+    """Objective perturbation of a generalised linear model (module docstring)."""
 
-    Args:
-        mechanism: what is released.
-        theorem: the ``id`` of the theorem to use, or None.
+    id: ClassVar[str] = "objective-perturbation"
+    name: ClassVar[str] = "objective perturbation of a generalised linear model"
+    reference: ClassVar[str] = (
+        "Kifer, Smith, Thakurta (2012); Redberg, Koskela, Wang (2023); re-proved for each relation in docs/theorems.md"
+    )
+    view: ClassVar[str] = "the final model"
+    about: ClassVar[type[Any]] = ObjectivePerturbation
 
-    Returns:
-        What a certificate holds.
+    def curve(self, mechanism: ObjectivePerturbation) -> Profile:
+        """``perturbation_curve``."""
+        return perturbation_curve(mechanism)
 
-    Raises:
-        InvalidInput: if another theorem is asked for: none covers this mechanism.
-    """
-    if theorem not in (None, PERTURBATION.id):
-        raise InvalidInput(f"theorem must be {PERTURBATION.id} for {mechanism.label!r}, got {theorem!r}")
-    return PERTURBATION, perturbation_curve(mechanism), _assumptions(mechanism)
+    def assumptions(self, mechanism: ObjectivePerturbation) -> tuple[Assumption, ...]:
+        """What the bound rests on."""
+        return _assumptions(mechanism)
+
+    def examples(self, plain: Mechanism) -> tuple[ObjectivePerturbation, ...]:
+        """Parts for the contract tests."""
+        (one,) = ObjectivePerturbation.examples()
+        return (replace(one, adjacency=plain.adjacency, noise_std=1 / plain.ratio.max, output_std=1.0),)

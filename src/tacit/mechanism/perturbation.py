@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar, Self
 
 from tacit import _validate
+from tacit._codec import described
 from tacit.errors import InvalidInput
 from tacit.mechanism.adjacency import Adjacency
-from tacit.mechanism.view import Evidence
+from tacit.mechanism.view import Evidence, Start
 
 __all__ = ["ObjectivePerturbation"]
 
 
+@described("ObjectivePerturbation")
 @dataclass(frozen=True, kw_only=True)
 class ObjectivePerturbation:
     """One linear model, fitted to a randomly tilted objective.
@@ -52,6 +55,24 @@ class ObjectivePerturbation:
     evidence: Evidence = Evidence.DECLARED
     unit: str = "record"
     label: str = "objective perturbation"
+    axes: ClassVar[tuple[str, ...]] = ()
+    start: ClassVar[Start] = Start.PUBLIC
+
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """Objects for the contract tests."""
+        return (
+            cls(
+                adjacency=Adjacency.ZERO_OUT,
+                slope_bound=1.0,
+                smoothness=0.25,
+                feature_norm=1.0,
+                l2=5.0,
+                noise_std=20.0,
+                tolerance=1e-6,
+                output_std=1e-3,
+            ),
+        )
 
     def __post_init__(self) -> None:
         store = object.__setattr__
