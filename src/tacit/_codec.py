@@ -18,7 +18,7 @@ import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -214,12 +214,7 @@ def decode(value: Any, *, limit: float = LIMIT) -> Any:
         InvalidInput: if the value is too large, nested too deeply, or describes nothing.
     """
     try:
-        size = _size(value, 0)
-        if size > limit:
-            raise InvalidInput(
-                f"the description stands for {_shown(size)} values, more than the limit of {_shown(limit)}: raise the "
-                "limit only if you know where it comes from"
-            )
+        _size(value, 0, limit)
         return _build(value)
     except InvalidInput:
         raise
@@ -232,24 +227,27 @@ def _line(error: Exception) -> str:
     return text if len(text) <= 200 else text[:197] + "..."
 
 
-def _shown(size: float) -> str:
-    return f"{size:,}" if size < 1e15 else "more than 1e15"
-
-
-def _size(value: Any, depth: int) -> int:
-    """How many values this one stands for, itself included."""
+def _size(value: Any, depth: int, limit: float) -> int:
+    """How many values this one stands for, itself included; refused as soon as they are too many."""
     if depth > MAX_DEPTH:
         raise InvalidInput(f"the description is nested more than {MAX_DEPTH} levels deep: it is not one of ours")
-    if isinstance(value, list):
-        return 1 + _total(value, depth)
-    if isinstance(value, dict):
-        return max(1 + _total(value.values(), depth), _expanded(value))
-    return 1
+    if not isinstance(value, list | dict):
+        return 1
+    items = value if isinstance(value, list) else value.values()
+    total = _within(1 + len(items), limit)
+    for item in items:
+        if isinstance(item, list | dict):  # the others count one each
+            total = _within(total - 1 + _size(item, depth + 1, limit), limit)
+    return total if isinstance(value, list) else _within(max(total, _expanded(value)), limit)
 
 
-def _total(items: Collection[Any], depth: int) -> int:
-    inner = [_size(item, depth + 1) for item in items if isinstance(item, list | dict)]  # the others count one each
-    return sum(inner) + len(items) - len(inner)
+def _within(size: int, limit: float) -> int:
+    if size > limit:
+        raise InvalidInput(
+            f"the description stands for more than {limit:,} values: raise the limit only if you know where it comes "
+            "from"
+        )
+    return size
 
 
 def _expanded(value: dict[str, Any]) -> int:

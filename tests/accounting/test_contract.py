@@ -11,7 +11,9 @@ import pytest
 
 import tacit
 from tacit._codec import described
-from tacit.accounting import Certificate, Gaussian, certify, compare_theorems, theorems
+from tacit.accounting import Certificate, Gaussian, Theorem, certify, compare_theorems, theorems
+from tacit.accounting import theorem as theorem_module
+from tacit.accounting.gaussian import GaussianComposition
 from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
 from tacit.mechanism import (
     Adjacency,
@@ -152,6 +154,17 @@ def test_assumptions_and_theorem_are_stated(theorem):
         assert theorem.assumptions(m)
         assert all(a.text and str(a).endswith("]") for a in theorem.assumptions(m))
     assert theorem.reference
+
+
+def test_a_theorem_without_examples_is_told_what_to_write(monkeypatch):
+    monkeypatch.setattr(theorem_module, "_registry", dict(theorem_module._registry))  # it is gone afterwards
+
+    class Silent(GaussianComposition):
+        id, name, reference = "test-silent", "silent", "nobody"
+        examples = Theorem.examples
+
+    with pytest.raises(pytest.fail.Exception, match=r"Silent gives no example.*write examples\(self, plain\)"):
+        covered(Silent())
 
 
 # -- refusals ------------------------------------------------------------------------------------------------
