@@ -8,6 +8,7 @@ import pytest
 from scipy import optimize
 from scipy.stats import norm
 
+from tacit._codec import described
 from tacit.accounting import (
     block_sweep_mu,
     certify,
@@ -31,6 +32,7 @@ from tacit.mechanism import (
     FullBatch,
     Groups,
     Mechanism,
+    Noise,
     Poisson,
     Schedule,
     Shuffled,
@@ -396,8 +398,9 @@ def test_e19_another_mechanism_exceeds_the_bound_of_gaussian_sums():
 @pytest.mark.parametrize("theorem", [None, "poisson-gaussian", "gaussian-composition"])
 @pytest.mark.parametrize("sampling", [Poisson(0.1), FullBatch()])
 def test_e19_and_nothing_but_gaussian_noise_is_covered(theorem, sampling):
+    @described("test.Laplace")
     @dataclass(frozen=True)
-    class Laplace:
+    class Laplace(Noise):
         scale: float = 0.5
 
     m = Mechanism(adjacency="replace-one", ratio=2.0, steps=1, sampling=sampling, noise=Laplace())

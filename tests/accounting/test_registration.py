@@ -33,8 +33,8 @@ from tacit.mechanism import (
     LastIterate,
     Mechanism,
     Plan,
-    Poisson,
     Schedule,
+    Separated,
     Start,
 )
 
@@ -164,7 +164,7 @@ HIDDEN = LastIterate(lipschitz=Schedule.constant(0.9, 12), noise_std=Schedule.co
 
 def test_a_subclass_of_an_axis_value_is_another_value():
     """Version 0.1 certified a subclass as its parent, whatever it overrode."""
-    cases = {"sampling": Poisson(0.2), "noise": CorrelatedNoise.toeplitz([0.8, 0.6]), "view": HIDDEN}
+    cases = {"sampling": Separated(3, 4), "noise": CorrelatedNoise.toeplitz([0.8, 0.6]), "view": HIDDEN}
     for axis, value in cases.items():
         child = described(f"test.Child{axis}")(dataclass(frozen=True)(type("Child", (type(value),), {})))
         child_value = child(**{f.name: getattr(value, f.name) for f in fields(value)})

@@ -240,7 +240,7 @@ def test_a_sampling_that_a_theorem_names_is_certified_read_back_and_drawn(own_th
 
 
 def test_a_subclass_of_a_sampling_is_not_taken_for_its_parent():
-    """Version 0.1 certified it as its parent, whatever it drew, and could not read it back."""
+    """Version 0.1 certified a subclass of FullBatch as FullBatch, wrote it, and could not read it back."""
 
     @described("test.Everybody")
     @dataclass(frozen=True)
@@ -248,10 +248,16 @@ def test_a_subclass_of_a_sampling_is_not_taken_for_its_parent():
         def draw(self, n, replicas, streams):
             return lambda step: np.ones((replicas, n), bool)
 
-    m = Mechanism(adjacency="zero-out", ratio=0.5, steps=4, sampling=Everybody(0.01))
-    assert decode(encode(m)) == m
-    with pytest.raises(NotCovered, match="does not cover Everybody"):
-        certify(m)
+    @described("test.Often")
+    @dataclass(frozen=True)
+    class Often(FullBatch):
+        times: int = 2
+
+    for sampling in (Everybody(0.01), Often(3)):
+        m = Mechanism(adjacency="zero-out", ratio=0.5, steps=4, sampling=sampling)
+        assert decode(encode(m)) == m
+        with pytest.raises(NotCovered, match=f"does not cover {type(sampling).__name__}"):
+            certify(m)
 
 
 def test_a_sampling_without_a_description_is_refused_at_once():
