@@ -9,7 +9,7 @@ import pytest
 import tacit.accounting.theorem as theorem_module
 from tacit import _codec
 from tacit._codec import decode, described, encode, registered
-from tacit.accounting import Certificate, Gaussian, Theorem, certify
+from tacit.accounting import Certificate, Gaussian, Profile, Theorem, certify
 from tacit.accounting.poisson import PoissonGaussian
 from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
 from tacit.mechanism import (
@@ -21,6 +21,7 @@ from tacit.mechanism import (
     Groups,
     Independent,
     Mechanism,
+    Noise,
     Partition,
     Plan,
     Poisson,
@@ -32,6 +33,7 @@ from tacit.mechanism import (
     batch_sizes,
 )
 from tacit.run import Channel, Streams, VectorSum
+from tacit.run.channel import sensitivity
 
 OURS = [c for c in registered().values() if issubclass(c, Sampling) and c.__module__.startswith("tacit.")]
 EXAMPLES = [example for cls in OURS for example in cls.examples()]
@@ -237,6 +239,49 @@ def test_a_sampling_that_a_theorem_names_is_certified_read_back_and_drawn(own_th
     channel = Channel(certify(replace(every_other(), ratio=1e4)), 4, streams=Streams(0))  # hardly any noise
     seen = [channel.release(VectorSum(np.eye(4), 1.0), np.zeros((1, 4)))[0].round().tolist() for _ in range(2)]
     assert seen == [[0, 1, 0, 1], [1, 0, 1, 0]]
+
+
+def test_a_channel_does_not_draw_gaussian_noise_for_a_certificate_of_another(own_theorems):
+    @described("test.Laplace")
+    @dataclass(frozen=True)
+    class Laplace(Noise):
+        scale: float = 0.5
+
+    class OneLaplace(Theorem):
+        id = "test-laplace"
+        name = "Laplace mechanism"
+        reference = "this test"
+        view = "every iterate"
+        covers: ClassVar = {
+            "adjacency": (Adjacency.ZERO_OUT,),
+            "sampling": (FullBatch,),
+            "noise": (Laplace,),
+            "view": PoissonGaussian.covers["view"],
+        }
+
+        def curve(self, mechanism):
+            return Profile(lambda e: max(0.0, 1 - np.exp(e - 2.0)))
+
+    certificate = certify(Mechanism(adjacency="zero-out", ratio=0.5, steps=1, noise=Laplace()))
+    with pytest.raises(MechanismMismatch, match="certified is Laplace: draw it with your own code"):
+        Channel(certificate, 4)
+
+
+def test_a_subclass_of_full_batches_does_not_get_their_smaller_sensitivity():
+    """Two contributions at a right angle are √2·C apart, which counts only where every step reads every record once."""
+
+    @described("test.Twice")
+    @dataclass(frozen=True)
+    class Twice(FullBatch):
+        pass
+
+    class RightAngle(VectorSum):
+        diameter = 1.5
+
+    total = RightAngle(np.eye(2), 1.0)
+    for sampling, expected in ((FullBatch(), 1.5), (Twice(), 2.0)):
+        m = Mechanism(adjacency="replace-one", ratio=0.5, steps=1, sampling=sampling)
+        assert sensitivity(m, total) == expected
 
 
 def test_a_subclass_of_a_sampling_is_not_taken_for_its_parent():

@@ -175,7 +175,7 @@ class Certificate:
             delta: δ at which to state it (the reference δ if omitted).
 
         Returns:
-            A paragraph in plain words, with every assumption and who vouches for it.
+            A paragraph in plain words, with every assumption and what it rests on.
         """
         d = self._reference if delta is None else _validate.delta(delta)
         epsilon, bounds = self._tightest(d)

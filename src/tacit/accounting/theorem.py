@@ -127,18 +127,17 @@ class Theorem(ABC):
             return [Gap("part", reason, "certify it by another theorem")]
         found = []
         for axis in self.about.axes:
-            value = getattr(part, axis)
-            found += self._axis_gaps(axis, value)
-            for name in self.covers:
-                inner = name.removeprefix(f"{axis}.")
-                if inner != name and hasattr(value, inner):
-                    found += self._axis_gaps(name, getattr(value, inner))
+            found += self._axis_gaps(axis, getattr(part, axis))
+        for name in self.covers:
+            axis, _, inner = name.partition(".")
+            if inner and hasattr(getattr(part, axis), inner):
+                found += self._axis_gaps(name, getattr(getattr(part, axis), inner))
         return found or self.relations(part)
 
     def _axis_gaps(self, axis: str, value: object) -> list[Gap]:
-        allowed = self.covers.get(axis, ())
-        if any(value is a or type(value) is a for a in allowed):
-            return []
+        for allowed in self.covers.get(axis, ()):
+            if value is allowed or type(value) is allowed:
+                return []
         reason = f"{self.name} does not cover {_shown(value)}"
         return [Gap(axis, reason, _REMEDY.get(axis, "change it"))]
 
@@ -251,7 +250,7 @@ SECRET_DURATION = Assumption("nobody learns anything from how long the run takes
 def _bounded(mechanism: Mechanism) -> Assumption:
     if mechanism.adjacency is not Adjacency.REPLACE_ONE:
         how, step = "has norm at most C, so that neighbours move the sum by at most C", "C"
-    elif isinstance(mechanism.sampling, FullBatch):
+    elif type(mechanism.sampling) is FullBatch:
         how = "has norm at most C and lies within Δ ≤ 2C of any other, so that neighbours move the sum by at most Δ"
         step = "Δ"
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar, Protocol, Self, runtime_checkable
+from typing import ClassVar, Protocol, Self
 
 from tacit import _validate
 from tacit._codec import described, is_described
@@ -20,7 +20,6 @@ from tacit.mechanism.view import AllIterates, LastIterate, Start, View
 __all__ = ["Mechanism", "Part", "Plan", "Selection", "Trials"]
 
 
-@runtime_checkable
 class Part(Protocol):
     """What a plan may hold: a described record under one relation; a theorem names the type of part it is about.
 
@@ -242,7 +241,7 @@ class Plan:
         if not self.parts:
             raise InvalidInput("an empty plan promises nothing: add a mechanism")
         for part in self.parts:
-            if not (isinstance(part, Part) and is_described(part)):
+            if not (is_described(part) and hasattr(part, "axes")):
                 raise InvalidInput(f"a plan holds mechanisms and selections, got {type(part).__name__}")
         _one_relation(self.parts)
 

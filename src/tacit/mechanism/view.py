@@ -34,7 +34,7 @@ class Evidence(Enum):
 
     ENFORCED = "enforced"  # the code clips, projects, samples
     CHECKED = "checked"  # from public quantities, before any record is read
-    DECLARED = "declared"  # the user vouches
+    DECLARED = "declared"  # by the user
 
 
 @described("Output")
@@ -155,7 +155,7 @@ class LastIterate(View):
         memory: what else it carries.
         noise_shape: which part of the state is noised.
         start: where it starts.
-        evidence: who vouches for the Lipschitz constants.
+        evidence: what the Lipschitz constants rest on.
     """
 
     lipschitz: Schedule
@@ -222,7 +222,7 @@ class BlockSweeps(View):
         output: what leaves the chain.
         memory: what else it carries.
         start: where it starts.
-        evidence: who vouches for the coupling.
+        evidence: what the coupling rests on.
     """
 
     coupling: FrozenArray

@@ -77,7 +77,7 @@ def sensitivity(mechanism: Mechanism, total: Bounded) -> float:
     Returns:
         Δ.
     """
-    if mechanism.adjacency is Adjacency.REPLACE_ONE and isinstance(mechanism.sampling, FullBatch):
+    if mechanism.adjacency is Adjacency.REPLACE_ONE and type(mechanism.sampling) is FullBatch:
         return total.diameter
     return mechanism.adjacency.sum_factor * total.bound
 
@@ -107,6 +107,11 @@ class Channel:
         mechanism = certificate.plan.parts[part]
         if not isinstance(mechanism, Mechanism):
             raise MechanismMismatch("a channel serves a mechanism; run each candidate of a selection by itself")
+        if type(mechanism.noise) not in (Independent, CorrelatedNoise):  # a theorem of a user's own may cover others
+            raise MechanismMismatch(
+                f"a channel draws Independent or CorrelatedNoise, and certified is {type(mechanism.noise).__name__}: "
+                "draw it with your own code"
+            )
         if resume is not None:
             self._streams = _resumed(certificate, resume)
         else:  # a family of its own: two channels never share noise or batches, whatever they share otherwise
@@ -192,7 +197,7 @@ class Channel:
         self._check_owner()
         if type(sweep) not in SWEEPS.values():
             raise MechanismMismatch(f"{type(sweep).__name__} is not a registered sweep: decorate it")
-        if not (isinstance(m.sampling, FullBatch) and isinstance(m.noise, Independent)) or m.releases != 1:
+        if type(m.sampling) is not FullBatch or type(m.noise) is not Independent or m.releases != 1:
             raise MechanismMismatch("a sweep reads all records at each step, with fresh noise: certify it as such")
         if sweep.records != self._records or self._replicas != 1 or len(sweep.sizes) != self.steps_left:
             raise MechanismMismatch(
