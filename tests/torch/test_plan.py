@@ -149,7 +149,7 @@ def test_without_noise_it_is_sgd_on_the_plans_batches():
     session = Session.open(q, q._records((X, Y)))
     W, m = linear(), torch.zeros(8)
     for t in range(12):
-        mask = session._channel._batches.mask(t)[0]
+        mask = session._channel._draw(t)[0]
         W.zero_grad()
         nn.CrossEntropyLoss(reduction="sum")(W(X[mask]), Y[mask]).backward()
         g = torch.cat([w.grad.reshape(-1) for w in W.parameters()]) / 10  # the expected, not the realised size
@@ -195,7 +195,7 @@ def test_dropout_is_drawn_secretly_and_leaves_the_global_generator_alone():
 def test_batches_follow_the_mechanism():
     p = plan(n=3000, batch_size=300, steps=9, seed=1)
     session = Session.open(p, p._records((torch.zeros(3000, 3), torch.zeros(3000).long())))
-    masks = np.stack([session._channel._batches.mask(t)[0] for t in range(9)])
+    masks = np.stack([session._channel._draw(t)[0] for t in range(9)])
     for j in range(3):
         assert not (masks[j] & masks[(j + 1) % 3]).any()  # groups take turns
     assert masks.sum(axis=1) == pytest.approx(np.full(9, 300), abs=6 * np.sqrt(300))
