@@ -9,6 +9,7 @@ from papers.published import diffusion_epochs, diffusion_rdp, published_epsilon
 from scipy import optimize
 from scipy.stats import norm
 
+from tacit._codec import described
 from tacit.accounting import (
     block_sweep_mu,
     certify,
@@ -23,13 +24,14 @@ from tacit.accounting.poisson import PoissonGaussian
 from tacit.errors import NotCovered
 from tacit.mechanism import (
     BlockSweeps,
+    CorrelatedNoise,
     Cyclic,
     CyclicPoisson,
-    Factorised,
     FrozenArray,
     FullBatch,
     Groups,
     Mechanism,
+    Noise,
     Poisson,
     Schedule,
     Shuffled,
@@ -361,7 +363,7 @@ def test_fixed_groups_are_refused_under_add_remove():
             ratio=0.5,
             steps=12,
             sampling=CyclicPoisson(3, 0.2, groups),
-            noise=Factorised.toeplitz([0.8, 0.6]),
+            noise=CorrelatedNoise.toeplitz([0.8, 0.6]),
         )
 
     with pytest.raises(NotCovered) as refusal:
@@ -394,8 +396,9 @@ def test_e19_another_mechanism_exceeds_the_bound_of_gaussian_sums():
 @pytest.mark.parametrize("theorem", [None, "poisson-gaussian", "gaussian-composition"])
 @pytest.mark.parametrize("sampling", [Poisson(0.1), FullBatch()])
 def test_e19_and_nothing_but_gaussian_noise_is_covered(theorem, sampling):
+    @described("test.Laplace")
     @dataclass(frozen=True)
-    class Laplace:
+    class Laplace(Noise):
         scale: float = 0.5
 
     m = Mechanism(adjacency="replace-one", ratio=2.0, steps=1, sampling=sampling, noise=Laplace())

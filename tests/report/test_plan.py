@@ -20,13 +20,13 @@ from tacit.accounting import (
     poisson_epsilon,
 )
 from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
-from tacit.mechanism import Adjacency, Cyclic, Evidence, LastIterate, Schedule
+from tacit.mechanism import Adjacency, Cyclic, Evidence, LastIterate, Schedule, batch_sizes
 from tacit.report import curves
 from tacit.report.methods import METHODS
 from tacit.report.plan import PlanReport, Row, make_report, rounded_up
 from tacit.report.settings import Settings
 from tacit.report.tables import print_plan
-from tacit.run import Channel, GradientChain, LeastSquaresGradient, Streams, batch_sizes
+from tacit.run import Channel, GradientChain, LeastSquaresGradient, Streams
 from tacit.solvers.hidden import plan_cyclic
 
 PAPER = Settings(
@@ -134,7 +134,7 @@ def test_every_row_is_a_run_of_ours(n: int, b: int) -> None:
         assert r.runs
         (mechanism,) = r.certificate.plan
         channel = Channel(r.certificate, n, streams=Streams(0))
-        seen = [int(channel._batches.mask(t).sum()) for t in range(mechanism.steps)]
+        seen = [int(channel._draw(t).sum()) for t in range(mechanism.steps)]
         if r.method.hidden:
             k = 1 if r.method.full else s.n_batches
             GradientChain(Schedule.constant(0.1, mechanism.steps), 0.01, k, n).check(mechanism, total)

@@ -8,9 +8,9 @@ import pytest
 from tacit.accounting import certify
 from tacit.errors import BudgetExhausted, MechanismMismatch
 from tacit.mechanism import (
+    CorrelatedNoise,
     Cyclic,
     CyclicPoisson,
-    Factorised,
     FullBatch,
     Groups,
     Mechanism,
@@ -21,8 +21,9 @@ from tacit.mechanism import (
     Shuffled,
     Trials,
     WithoutReplacement,
+    batch_sizes,
 )
-from tacit.run import Batches, Channel, Streams, VectorSum, batch_sizes
+from tacit.run import Channel, Streams, VectorSum
 
 
 @pytest.fixture(autouse=True)
@@ -73,8 +74,8 @@ def test_a_selection_is_not_served():
 
 
 def masks(sampling, n=12, steps=8, replicas=3, seed=0) -> np.ndarray:
-    batches = Batches(sampling, n, replicas, Streams(seed))
-    return np.stack([batches.mask(t) for t in range(steps)])
+    draw = sampling.draw(n, replicas, Streams(seed))
+    return np.stack([draw(t) for t in range(steps)])
 
 
 def test_full_batches_read_everything():
@@ -122,8 +123,8 @@ def test_cyclic_poisson_takes_turns():
 
 
 def test_independent_groups_do_not_depend_on_the_other_records():
-    with_one, without = (Batches(CyclicPoisson(3, 1.0, Groups.INDEPENDENT), n, 1, Streams(5)) for n in (9, 8))
-    assert np.array_equal(with_one.mask(0)[:, :8], without.mask(0))
+    with_one, without = (CyclicPoisson(3, 1.0, Groups.INDEPENDENT).draw(n, 1, Streams(5)) for n in (9, 8))
+    assert np.array_equal(with_one(0)[:, :8], without(0))
 
 
 def test_described_only_sampling_cannot_be_drawn():
@@ -139,7 +140,7 @@ def test_uneven_batches_have_public_sizes():
 # -- resume -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("noise", [None, Factorised.toeplitz([1.0, 0.6, 0.3])])
+@pytest.mark.parametrize("noise", [None, CorrelatedNoise.toeplitz([1.0, 0.6, 0.3])])
 @pytest.mark.parametrize("stop", [0, 1, 2, 3])
 def test_resume_repeats_nothing_and_changes_nothing(noise, stop):
     m = mechanism() if noise is None else mechanism(noise=noise)

@@ -13,7 +13,7 @@ from scipy import stats
 
 from tacit.accounting import certify
 from tacit.errors import InvalidInput, MechanismMismatch
-from tacit.mechanism import Factorised, Mechanism, Plan, Schedule
+from tacit.mechanism import CorrelatedNoise, Mechanism, Plan, Schedule
 from tacit.run import SEEDED, Channel, Streams, VectorSum
 
 
@@ -104,7 +104,7 @@ def test_noise_of_different_steps_is_independent():
 
 def test_correlated_noise_is_the_rows_of_C_inverse_Z():
     bands = np.array([[1.0, 0.5, 0.2]] * 3 + [[2.0, 0.1, 0.3]] * 3)
-    noise = Factorised.dense(_dense(bands))
+    noise = CorrelatedNoise.dense(_dense(bands))
     m = Mechanism(adjacency="zero-out", ratio=0.25, steps=6, noise=noise)
     channel = Channel(certify(m), 2)
     zero = VectorSum(np.zeros((2, 4)), 1.0)
@@ -153,7 +153,7 @@ def test_noise_never_hides_two_different_values():
 
 def test_correlated_noise_hides_sums_of_one_bound_and_size():
     """Breaker's A6: rows of C⁻¹Z carry the scale of earlier rows."""
-    m = Mechanism(adjacency="zero-out", ratio=0.5, steps=3, noise=Factorised.toeplitz([1.0, 0.9]))
+    m = Mechanism(adjacency="zero-out", ratio=0.5, steps=3, noise=CorrelatedNoise.toeplitz([1.0, 0.9]))
     channel = Channel(certify(m), 1)
     channel.release(VectorSum(np.zeros((1, 2)), 100.0), np.zeros((1, 2)))
     resumed = Channel(certify(m), 1, resume=channel.checkpoint())

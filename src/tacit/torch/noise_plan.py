@@ -15,8 +15,8 @@ from tacit.errors import InvalidInput
 from tacit.factorisation import Optimum, Strategy, Workload, noisecurve_workload, optimise, sgd_workload
 from tacit.mechanism import (
     Adjacency,
+    CorrelatedNoise,
     CyclicPoisson,
-    Factorised,
     FrozenArray,
     Groups,
     Independent,
@@ -108,7 +108,7 @@ def make_mechanism(
         ratio=Schedule.constant(adjacency.sum_factor / noise_multiplier, steps),
         steps=steps,
         sampling=Poisson(rate) if plain else CyclicPoisson(b, rate, groups),
-        noise=Independent() if strategy is None else Factorised(FrozenArray(strategy.bands, name="bands")),
+        noise=Independent() if strategy is None else CorrelatedNoise(FrozenArray(strategy.bands, name="bands")),
         unit=unit,
         label="descent",
     )
