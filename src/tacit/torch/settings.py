@@ -18,8 +18,8 @@ from tacit.factorisation import Optimum, Strategy, Workload, noisecurve_workload
 from tacit.ledger import Ledger
 from tacit.mechanism import (
     Adjacency,
-    CyclicPoisson,
     CorrelatedNoise,
+    CyclicPoisson,
     FrozenArray,
     Groups,
     Independent,
