@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from tacit.accounting import certify
 from tacit.ledger import Ledger
 from tacit.mechanism import Mechanism, Plan
-from tacit.run import Channel, Streams
+from tacit.run import SEEDED, Channel, Streams
 from tacit.run.sums import BoundedValues
 from tacit.solvers import Budget
 
@@ -37,7 +38,9 @@ class Count:
     rest: Budget
 
 
-def noisy_count(records: int, budget: Budget, *, seed: int | None, ledger: Ledger | None, note: str) -> Count:
+def noisy_count(
+    records: int, budget: Budget, *, seed: int | None, ledger: Ledger | None, note: str, marks: Sequence[str] = ()
+) -> Count:
     """Reserve the whole fit, then release how many records there are, plus noise, at least 1.
 
     The plan of the fit depends on the count, so it cannot be certified before; what is reserved is the count and *any*
@@ -49,6 +52,7 @@ def noisy_count(records: int, budget: Budget, *, seed: int | None, ledger: Ledge
         seed: None for private noise.
         ledger: where to reserve.
         note: for the ledger.
+        marks: what the certificate of the fit will say besides; the ledger's entry says it, too.
 
     Returns:
         The count.
@@ -57,7 +61,10 @@ def noisy_count(records: int, budget: Budget, *, seed: int | None, ledger: Ledge
     rest = budget.mechanism(budget.whole_mu * math.sqrt(1 - SHARE) * (1 - 1e-12), 1, "the fit, at most")
     streams = Streams(seed)
     if ledger is not None:
-        ledger.reserve(certify(Plan.of(count, rest), delta=budget.delta), note)
+        certificate = certify(Plan.of(count, rest), delta=budget.delta)
+        for mark in (*marks, *((SEEDED,) if streams.seeded else ())):
+            certificate = certificate.marked(mark)
+        ledger.reserve(certificate, note)
     total = BoundedValues(np.ones((records, 1)))
     noisy = Channel(certify(count), records, streams=streams).release(total, np.zeros((1, 1)))[0, 0]
     return Count(max(round(float(noisy)), 1), count, streams, budget.part(1 - SHARE))

@@ -18,6 +18,7 @@ from tacit.errors import InvalidInput, NotCovered
 from tacit.estimators._count import Count
 from tacit.ledger import Ledger
 from tacit.mechanism import Adjacency, Plan
+from tacit.preprocessing._release import MAX_EPSILON
 from tacit.problem import Design, FeatureUnits, Loss, Penalty, Records, TargetUnits, Task
 from tacit.run import SEEDED, Streams
 from tacit.solvers.base import VIEWS, Budget, LinearSolver, Prepared, Session, Solution
@@ -25,8 +26,6 @@ from tacit.solvers.base import VIEWS, Budget, LinearSolver, Prepared, Session, S
 __all__ = ["Coefficients", "Fit", "budget_of", "task_of"]
 
 Array = NDArray[np.float64]
-MOST_EPSILON = 1e12
-"""Up to here accounting is precise; it is for tests of code, not for people."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +68,8 @@ def budget_of(epsilon: object, delta: object, adjacency: object, view: object, n
         raise InvalidInput(f"delta is missing: choose it before the data is read; {usual} is a common choice")
     shown = _validate.one_of(VIEWS, view=view)
     spend = _validate.positive(epsilon=epsilon)
-    if spend > MOST_EPSILON:
-        raise InvalidInput(f"epsilon must be at most {MOST_EPSILON:g}, got {epsilon!r}: it promises nothing by then")
+    if spend > MAX_EPSILON:
+        raise InvalidInput(f"epsilon must be at most {MAX_EPSILON:g}, got {epsilon!r}: it promises nothing by then")
     return Budget(spend, _validate.delta(delta), relation, shown, copies=copies)
 
 

@@ -103,8 +103,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
             )
         return checked(self, X, y, accept_sparse="csc")  # type: ignore[no-any-return]
 
-    def _planned(self, X: Any, target: TargetUnits | None, copies: int = 1) -> Fit:
-        """Everything that can be known without the records."""
+    def _planned(self, X: Any, target: TargetUnits | None, copies: int = 1, marks: tuple[str, ...] = ()) -> Fit:
+        """Everything that can be known without the records; ``marks`` are those of a ledger's entry for a count."""
         n, p = X.shape
         budget = budget_of(self.epsilon, self.delta, self.adjacency, self.view, n, copies)
         keep_zero = not self.fit_intercept
@@ -118,7 +118,14 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
         if budget.adjacency is not Adjacency.ADD_REMOVE:
             return fit(n, None)
         fit(NOMINAL_RECORDS, None)  # whatever must be refused is refused before anything is spent
-        count = noisy_count(n, budget, seed=self.random_state, ledger=self.budget, note=type(self).__name__)
+        count = noisy_count(
+            n,
+            budget,
+            seed=self.random_state,
+            ledger=self.budget,
+            note=type(self).__name__,
+            marks=(*marks, *self._declared()),
+        )
         return fit(count.n, count)
 
     def _choice(self) -> Callable[[Task, Budget], LinearSolver]:
@@ -159,6 +166,8 @@ class LinearModel(BaseEstimator):  # type: ignore[misc]
     def _scores(self, X: Any) -> Array:
         check_is_fitted(self)
         X = checked(self, X, accept_sparse="csr", reset=False)
+        # Rows within the public bounds, as in the fit: of a row outside of them the model knows nothing.
+        X = FeatureUnits.of(self.feature_bounds, X.shape[1]).clip(X)
         scores = X @ np.atleast_2d(self.coef_).T + np.atleast_1d(self.intercept_)
         return np.asarray(scores, np.float64)
 
@@ -227,7 +236,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         classes, marks = class_list(self.classes, y)
         index = class_numbers(classes, y)
         heads = 1 if len(classes) == 2 else len(classes)
-        fit = self._planned(X, None, heads)
+        fit = self._planned(X, None, heads, marks)
         signs = [np.where(index == k, 1.0, -1.0) for k in ((1,) if heads == 1 else range(heads))]
         out = self._ran(fit, X, signs, marks)
         self.classes_ = classes

@@ -71,6 +71,11 @@ def penalty_named(penalty: object, size: int, alpha: object, l1_ratio: float | N
             stated = "a Penalty object" if isinstance(penalty, Penalty) else f"penalty={penalty!r}"
             raise InvalidInput(f"{option} has no effect with {stated}: leave it out, or choose another penalty")
     if isinstance(penalty, Penalty):
+        if type(penalty) is not Penalty:
+            raise InvalidInput(
+                f"{type(penalty).__name__} is a subclass of Penalty, whose own prox would not be run: solvers know ℓ1, "
+                "ℓ2 and boxes only; state it as Penalty.of(...)"
+            )
         if penalty.size != size:
             raise InvalidInput(f"the penalty has {penalty.size} coordinates, the data {size} features")
         return penalty

@@ -86,12 +86,12 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
     def _penalty(self, size: int) -> Penalty:
         return penalty_named(self.penalty, size, self.alpha, self.l1_ratio, self.box)
 
-    def _planned(self, X: Any, target: TargetUnits | None, copies: int = 1) -> Fit:
+    def _planned(self, X: Any, target: TargetUnits | None, copies: int = 1, marks: tuple[str, ...] = ()) -> Fit:
         loss = self._loss()
         idle = "target_bounds" if loss.margin else "classes"
         if getattr(self, idle) is not None:
             raise InvalidInput(f"{idle} has no effect with the {loss.name} loss: leave it out, or choose another loss")
-        return super()._planned(X, target, copies)
+        return super()._planned(X, target, copies, marks)
 
     @property
     def _kind(self) -> type[LinearClassifier] | type[LinearRegressor]:

@@ -16,9 +16,11 @@ from tacit.mechanism import Adjacency, Mechanism, Schedule
 from tacit.run import SEEDED, Channel, ClippedSum, Streams
 from tacit.run.channel import noise_std
 
-__all__ = ["Ticket", "buy"]
+__all__ = ["MAX_EPSILON", "Ticket", "buy"]
 
 Array = NDArray[np.float64]
+MAX_EPSILON = 1e12
+"""Up to here accounting is precise; it is for tests of code, not for people."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,12 +88,15 @@ def buy(
     if epsilon is None:
         raise InvalidInput("epsilon is missing: choose the privacy budget before the data is read")
     e, d = _validate.positive(epsilon=epsilon), _validate.delta(delta)
+    if e > MAX_EPSILON:
+        raise InvalidInput(f"epsilon must be at most {MAX_EPSILON:g}, got {epsilon!r}: it promises nothing by then")
     relation = Adjacency.parse(adjacency)
     if budget is not None and not isinstance(budget, Ledger):
         raise InvalidInput(f"budget must be a Ledger or None, got {type(budget).__name__}")
     streams = Streams(random_state)  # type: ignore[arg-type]
     mechanism = Mechanism(adjacency=relation, ratio=_ratio(e, d), steps=1, label=label)
     certificate = certify(mechanism, delta=d)
+    ticket = Ticket(certificate, streams)
     if budget is not None:
-        budget.reserve(certificate, label)
-    return Ticket(certificate, streams)
+        budget.reserve(ticket.certificate, label)  # with its mark, if it is seeded
+    return ticket

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,11 @@ class Loss(ABC):
     curvature: float
     slope: float
     parameter: float = 0.0
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "derivative" in vars(cls) and "code" not in vars(cls):
+            cls.code = None  # the compiled code of a parent is not about another derivative
 
     @abstractmethod
     def value(self, z: Array) -> Array:

@@ -185,6 +185,15 @@ class FeatureUnits:
             np.minimum(np.maximum(column, -1.0, out=column), 1.0, out=column)  # rounding must not leave the interval
         return out
 
+    def clip(self, X: Any) -> Any:
+        """Rows within the bounds, in the user's units: a new array, or a new CSR matrix."""
+        if not sparse.issparse(X):
+            return np.clip(X, self.low, self.high)
+        out = sparse.csr_array(X, copy=True)
+        out.sum_duplicates()  # parts of one entry, each within bounds, may add up to more
+        out.data = np.clip(out.data, self.low[out.indices], self.high[out.indices])
+        return out
+
     def _map_sparse(self, X: Any, intercept: bool) -> Any:
         out = sparse.csc_array(X, copy=True)
         out.sum_duplicates()  # parts of one entry, each within bounds, may add up to more

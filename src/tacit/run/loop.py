@@ -36,11 +36,12 @@ class ChainStep(Protocol):
 
 
 def _open(certificate: Certificate, budget: Ledger | None, note: str, seed: int | None) -> tuple[Certificate, Streams]:
-    """Reserve before any record is read, then key the streams."""
+    """Mark and reserve before any record is read."""
+    streams = Streams(seed)
+    certificate = certificate.marked(SEEDED) if streams.seeded else certificate
     if budget is not None:
         budget.reserve(certificate, note)
-    streams = Streams(seed)
-    return (certificate.marked(SEEDED) if streams.seeded else certificate), streams
+    return certificate, streams
 
 
 def run_chain(
