@@ -1,8 +1,10 @@
-"""What every solver of linear models offers: everything public first, then records.
+"""What every solver offers: a plan from public numbers, and a solution from what a session releases.
 
-prepared = solver.prepare(task, budget)      # public: block sizes, steps, clips, noise; no record is read
-certificate = certify(prepared.plan)         # reserved in the ledger by the caller
-solution = prepared.solve(records, session)  # post-processing of what the channels release
+    plan = solver.plan(problem, budget)                    # public: steps, clips, noise; no record is read
+    certificate = certify(plan)                            # reserved by ``open_session``
+    solution = solver.solve(problem, budget, session)      # post-processing of what the session releases
+
+A solver has a session and no record in its scope, so it cannot leak one: post-processing by type, not by discipline.
 """
 
 from __future__ import annotations
@@ -12,19 +14,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
-from tacit.accounting import Certificate, calibrate, gdp_epsilon, gdp_mu
-from tacit.errors import InvalidInput
-from tacit.mechanism import Adjacency, Mechanism, ObjectivePerturbation, Plan, Schedule
-from tacit.problem import Records, Task
-from tacit.run import Channel, ClippedSum, Streams
+from tacit.accounting import calibrate, gdp_epsilon, gdp_mu
+from tacit.errors import InvalidInput, NotCovered
+from tacit.mechanism import Adjacency, Mechanism, Plan, Schedule
+from tacit.problem import Problem
+from tacit.release import Session
 
-__all__ = ["VIEWS", "Budget", "LinearSolver", "Prepared", "Session", "Solution", "release_once"]
+__all__ = ["SOLVERS", "VIEWS", "Budget", "Solution", "Solver"]
 
 Array = NDArray[np.float64]
 VIEWS = ("all_iterates", "final_model")
@@ -67,7 +69,7 @@ class Budget:
 
     @property
     def mu(self) -> float:
-        """What each copy may spend, a hair below so that sums of squares stay within the whole."""
+        """μ/√copies, reduced by 1e-12 so that rounding cannot push the composition above μ."""
         return self.whole_mu * (1 - 1e-12) / math.sqrt(self.copies)
 
     def part(self, share: float) -> Budget:
@@ -75,7 +77,7 @@ class Budget:
         mu = self.whole_mu * (1 - 1e-9) * math.sqrt(share)
         return replace(self, epsilon=float(gdp_epsilon(mu, self.delta)))
 
-    def calibrated(self, make: Callable[[float], Mechanism | ObjectivePerturbation]) -> Plan:
+    def calibrated(self, make: Callable[[float], Mechanism]) -> Plan:
         """The plan of the least noise at which all copies together satisfy (ε, δ)-DP."""
         found = calibrate(lambda noise: Plan.of(*[make(noise)] * self.copies), epsilon=self.epsilon, delta=self.delta)
         return Plan.of(make(found.value))
@@ -110,33 +112,6 @@ class Budget:
         )
 
 
-@dataclass
-class Session:
-    """The way from a certificate to its channels, in order.
-
-    Attributes:
-        certificate: of the whole plan.
-        records: n.
-        streams: randomness.
-        first: which part of the plan is this session's first (several solvers may share one plan).
-        progress: called with (done, all) by long work.
-    """
-
-    certificate: Certificate
-    records: int
-    streams: Streams
-    first: int = 0
-    progress: Callable[[int, int], None] | None = None
-
-    def channel(self, part: int) -> Channel:
-        """The channel of one part."""
-        return Channel(self.certificate, self.records, streams=self.streams, part=self.first + part)
-
-    def public(self, purpose: str) -> np.random.Generator:
-        """Randomness that need not be secret (which coordinates to update)."""
-        return self.streams.child(purpose).at("public")
-
-
 @dataclass(frozen=True, eq=False)
 class Solution:
     """What a solver returns, in mapped units.
@@ -152,32 +127,71 @@ class Solution:
     notes: tuple[str, ...] = field(default=())
 
 
-class Prepared(ABC):
-    """A solver with every public choice made.
+SOLVERS: dict[str, type[Solver]] = {}
+"""Every solver that was defined, by name."""
+
+
+class Solver(ABC):
+    """A way to fit a linear model; a frozen record of settings.
 
     Attributes:
-        plan: what it will release.
-        declared: what the user vouches for beyond it; the certificate carries it as marks.
+        name: as a parameter of estimators, and in files.
+        needs: attributes of the loss that must be true.
+        final_model_only: whether its guarantee is about the final model alone.
+        one_pass: whether it reads the data once, so that a number of passes has no effect on it.
     """
 
-    plan: Plan
-    declared: tuple[str, ...] = ()
-
-    @abstractmethod
-    def solve(self, records: Records, session: Session) -> Solution:
-        """Run the plan."""
-
-
-class LinearSolver(ABC):
-    """A way to fit a linear model."""
-
     name: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]] = ()
+    final_model_only: ClassVar[bool] = False
+    one_pass: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "name" not in vars(cls):
+            return
+        known = SOLVERS.get(cls.name)
+        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise InvalidInput(f"a solver named {cls.name!r} exists already: choose another name")
+        SOLVERS[cls.name] = cls
+
+    @classmethod
+    def of(cls, passes: float | None, clip: float | None) -> Self:
+        """From an estimator's ``max_passes`` and ``clip``; None for the solver's rule."""
+        return cls()
+
+    def check(self, problem: Problem, budget: Budget) -> None:
+        """Refuse a problem or a promise that this solver does not fit, naming both.
+
+        Args:
+            problem: what to minimise.
+            budget: what to spend.
+
+        Raises:
+            InvalidInput: if the solver shows its final model only, and more is asked for.
+            NotCovered: if the loss lacks what the solver needs.
+        """
+        if self.final_model_only and budget.view != "final_model":
+            raise InvalidInput(
+                f"solver={self.name!r} shows its final model only: set view='final_model', or use another solver"
+            )
+        for attribute in self.needs:
+            if not getattr(problem.loss, attribute):
+                kind = type(problem.loss).__name__
+                raise NotCovered(
+                    f"loss: solver={self.name!r} requires a loss that is {attribute}, and {kind} does not declare "
+                    f"{attribute}=True; use another solver or loss",
+                    axis="loss",
+                )
+
+    def declared(self, problem: Problem) -> tuple[str, ...]:
+        """What the certificate must say that the user vouches for."""
+        return ()
 
     @abstractmethod
-    def prepare(self, task: Task, budget: Budget) -> Prepared:
+    def plan(self, problem: Problem, budget: Budget) -> Plan:
         """Make every public choice; refuse what no theorem covers."""
 
-
-def release_once(session: Session, part: int, total: ClippedSum) -> Array:
-    """A single noisy sum that depends on no state."""
-    return np.asarray(session.channel(part).release(total, np.zeros((1, 1)))[0])
+    @abstractmethod
+    def solve(self, problem: Problem, budget: Budget, session: Session) -> Solution:
+        """Run the plan."""

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
-from tacit.run import Channel
-from tacit.run.sums import BoundedValues
+from tacit.release import Session
+from tacit.release.queries import AtMost, BoundedSum, Statistic
 
 __all__ = ["ROUNDS", "noisy_quantile"]
 
-Array = NDArray[np.float64]
 ROUNDS = 6
 """Bisections: a public interval is halved this often."""
 
 
-def noisy_quantile(channel: Channel, values: Array, level: float, low: float, high: float, n: int) -> float:
-    """A number near the ``level``-quantile of the values, within [low, high].
+def noisy_quantile(
+    session: Session, part: int, of: Statistic, level: float, low: float, high: float, n: int
+) -> float:
+    """A number near the ``level``-quantile of a statistic, within [low, high].
 
-    Each round releases how many values lie below the middle of the interval, Σ 1{v ≤ t} plus noise: one record moves
-    that by at most 1. All rounds of the channel are used.
+    Each round releases how many records lie below the middle of the interval, Σ 1{v ≤ t} plus noise: one record moves
+    that by at most 1. All steps of the part are used.
 
     Args:
-        channel: with as many steps as there are rounds.
-        values: one number per record.
+        session: with as many steps in the part as there are rounds.
+        part: of the plan.
+        of: one number per record.
         level: between 0 and 1.
         low: the lower end of the public interval.
         high: the upper end.
@@ -32,8 +31,8 @@ def noisy_quantile(channel: Channel, values: Array, level: float, low: float, hi
     Returns:
         The middle of the last interval.
     """
-    for _ in range(channel.steps_left):
+    for _ in range(session.steps_left(part)):
         middle = (low + high) / 2
-        below = channel.release(BoundedValues((values <= middle).astype(np.float64)[:, None]), np.zeros((1, 1)))[0, 0]
+        below = session.release(BoundedSum(AtMost(of, middle)), part=part)[0]
         low, high = (low, middle) if below >= level * n else (middle, high)
     return (low + high) / 2

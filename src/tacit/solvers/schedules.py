@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from tacit import _validate
 from tacit.errors import InvalidInput
 
-__all__ = ["NoiseSchedule", "Optimised", "balanced_shares", "noise_variances", "optimal_variances"]
+__all__ = ["NoiseSchedule", "Optimised", "balanced_shares", "decaying", "noise_variances", "optimal_variances"]
 
 Array = NDArray[np.float64]
 LINEAR_END = 0.1
@@ -32,7 +32,26 @@ HALF_LIFE = 1 / 3
 """Of the epochs, if nothing is known about the problem's memory."""
 OLDEST = 20.0
 """Half-lives after which nothing more is forgotten: noise stays within 2⁵ of the last step's."""
+CONSTANT_SHARE, LAST_STEP = 0.5, 0.01
+"""The first half of decaying steps is full, then they fall linearly to a hundredth."""
 NAMES = ("constant", "linear", "step", "optimised")
+
+
+def decaying(steps: int) -> Array:
+    """η_t/η_0: 1 for the first half (at least one step), then linear to 0.01.
+
+    With noise that grows as η_t^{−1/2} the sums of the last-iterate theorem are nearly linear in its variances, and small
+    batches cost little more than full ones.
+
+    Args:
+        steps: how many.
+
+    Returns:
+        (steps,).
+    """
+    k = np.arange(steps)
+    flat = max(1, int(CONSTANT_SHARE * steps))
+    return np.where(k < flat, 1.0, 1 - (1 - LAST_STEP) * (k - flat + 1) / max(steps - flat, 1))
 
 
 @dataclass(frozen=True)

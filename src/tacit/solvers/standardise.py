@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.problem import Design, Records, Task
-from tacit.run.channel import noise_std
-from tacit.run.sums import MomentSum
-from tacit.solvers.base import Session
+from tacit.maps import Standardise
+from tacit.problem import Problem
+from tacit.release import Session
+from tacit.release.queries import MomentSum
 
-__all__ = ["Standard", "standardised"]
+__all__ = ["Standard", "standardise"]
 
 Array = NDArray[np.float64]
 
@@ -22,61 +22,55 @@ class Standard:
     """Released locations and scales of the coordinates, and of the target.
 
     Attributes:
-        mean: in mapped units; 0 without an intercept.
-        scale: standard deviations (root mean squares without an intercept), not below what the noise can resolve.
+        map: of mapped features to standardised ones.
         half: the public half range of each feature, in its scale; 0 for constant ones.
-        target_mean: of t, or the share of positive labels.
-        target_variance: of t, possibly negative: noise is not hidden here.
+        target_mean: of the target.
+        target_variance: of the target, possibly negative: noise is not hidden here.
         noise: the standard deviation of a released mean, for features in [−1, 1].
     """
 
-    mean: Array
-    scale: Array
+    map: Standardise
     half: Array
     target_mean: float
     target_variance: float
     noise: float
 
-    def apply(self, features: Design) -> Array:
-        """Standardised features, dense."""
-        return (features.dense() - self.mean) / self.scale
-
     def back(self, u: Array, *, intercept: bool) -> Array:
         """Coefficients of mapped features from those of standardised ones."""
-        v = u / self.scale
+        v = u / self.map.scale
         if intercept:
-            v[0] -= v[1:] @ self.mean[1:]
+            v[0] -= v[1:] @ self.map.mean[1:]
         return np.asarray(v)
 
 
-def standardised(session: Session, part: int, task: Task, records: Records) -> Standard:
+def standardise(session: Session, part: int, problem: Problem) -> Standard:
     """One joint release of first and second moments of all features and of the target.
 
     Args:
-        session: where the channel comes from.
-        part: which part of the plan pays.
-        task: public bounds.
-        records: features and target (labels count as ±1).
+        session: over mapped records.
+        part: of the plan, which pays.
+        problem: public bounds.
 
     Returns:
         The scales; columns that are constant by their bounds keep mean 0 and scale 1.
     """
-    target = records.offset if records.labels is None else records.labels
-    low, high = np.append(task.low, -1.0), np.append(task.high, 1.0)
-    total = MomentSum(records.features.with_column(target), low, high)
-    channel = session.channel(part)
-    noise = noise_std(channel.mechanism, total, 0) / task.records
-    first, second = np.split(channel.release(total, np.zeros((1, 1)))[0] / task.records, 2)
+    facts = problem.facts
+    ends = (0.0, 1.0) if problem.loss.positive else (-1.0, 1.0)
+    query = MomentSum(np.append(facts.low, ends[0]), np.append(facts.high, ends[1]), with_target=True)
+    noise = session.noise_std(query, part) / facts.n
+    first, second = np.split(session.release(query, part=part) / facts.n, 2)
     first = np.clip(first, -1.0, 1.0)
-    c, h = total.centre, total.half
-    if task.intercept:
+    c, h = query.centre, query.half
+    if problem.intercept:
         spread, mean = second - first**2, c + h * first
     else:  # raw second moments, about zero
-        spread, mean = second + 2 * first * c / np.where(h > 0, h, 1.0) + (c / np.where(h > 0, h, 1.0)) ** 2, 0 * c
-    scale = h * np.sqrt(np.clip(spread, min(2 * noise, 1.0), None if not task.intercept else 1.0))
+        safe = np.where(h > 0, h, 1.0)
+        spread, mean = second + 2 * first * c / safe + (c / safe) ** 2, 0 * c
+    scale = h * np.sqrt(np.clip(spread, min(2 * noise, 1.0), None if not problem.intercept else 1.0))
     fixed = h == 0
     mean, scale = np.where(fixed, 0.0, mean), np.where(fixed, 1.0, scale)
     half = np.where(fixed, 0.0, h / scale)
-    variance = float(spread[-1])
-    share = float(first[-1]) if records.labels is None else 0.5 + 0.5 * float(first[-1])
-    return Standard(mean[:-1], scale[:-1], half[:-1], share, variance, noise)
+    target_mean, target_variance = c[-1] + h[-1] * first[-1], h[-1] ** 2 * spread[-1]
+    return Standard(
+        Standardise(mean[:-1], scale[:-1]), half[:-1], float(target_mean), float(target_variance), noise
+    )

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["bar"]
+__all__ = ["progress_bar"]
 
 
 def _watched() -> bool:
-    """Whether somebody looks at stderr; a program without one must not lose a fit that it has paid for."""
+    """Whether stderr is a terminal; a program without one must not lose a fit that it has paid for."""
     try:
         return sys.stderr.isatty()
     except (AttributeError, ValueError):  # None, or closed
@@ -18,12 +18,12 @@ def _watched() -> bool:
 
 
 @contextmanager
-def bar(what: str, shown: bool | None = None) -> Iterator[Callable[[int, int], None] | None]:
+def progress_bar(what: str, shown: bool | None = None) -> Iterator[Callable[[int, int], None] | None]:
     """A bar that disappears from a terminal when the work is done, and leaves a line in a file.
 
     Args:
         what: is being done.
-        shown: True, False, or None for "if somebody is watching".
+        shown: True, False, or None for "on a terminal only".
 
     Yields:
         To be called with (done, all); None if there is no bar.

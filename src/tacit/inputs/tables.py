@@ -1,4 +1,4 @@
-"""The schema of records: shape, type and finiteness, checked before anything else, in words that show no record.
+"""Tables and targets: shape, type and finiteness, checked before anything else, in words that show no record.
 
 The checks are scikit-learn's. Some of its messages quote values, or take several lines; only those that hold public
 quantities (shapes, names, types) pass, others are said anew.
@@ -16,10 +16,10 @@ from scipy import sparse
 from sklearn import config_context
 from sklearn.utils.validation import validate_data
 
-from tacit._entries import check_entries
+from tacit.inputs.entries import check_entries
 from tacit.errors import InvalidInput
 
-__all__ = ["checked", "columns_of", "labels_of", "numbers_of"]
+__all__ = ["columns_of", "labels_of", "numbers_of", "validate_table"]
 
 _ENCODE = "encode categories first, e.g. with tacit.preprocessing.PublicOneHotEncoder"
 _FILL = "fill such values with a public constant, or drop their records"
@@ -45,7 +45,7 @@ _PUBLIC = re.compile(
 """Messages that hold shapes, types and names only."""
 
 
-def checked(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) -> Any:
+def validate_table(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) -> Any:
     """X, or (X, y), as scikit-learn validates it; a fault is told in one line that holds no record's value.
 
     Args:
@@ -65,7 +65,7 @@ def checked(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) ->
     if not (y is None or isinstance(y, str)):
         check_entries("y", y)
     try:
-        with np.errstate(all="ignore"), config_context(assume_finite=False):  # nobody can switch this check off
+        with np.errstate(all="ignore"), config_context(assume_finite=False):  # the caller's settings cannot switch this check off
             found = validate_data(estimator, X, y, dtype=[np.float64, np.float32], order=None, **options)
         fault = ""
     except (ValueError, TypeError, OverflowError) as error:

@@ -1,0 +1,243 @@
+"""One way for every private model: validate, plan, certify, open a session, solve, publish."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, Self
+
+from sklearn.base import BaseEstimator
+
+from tacit.accounting import Certificate, certify
+from tacit.errors import NotCovered
+from tacit.inputs.parameters import check_parameters
+from tacit.inputs.progress import progress_bar
+from tacit.ledger import Ledger
+from tacit.mechanism import Adjacency, Plan
+from tacit.records import InMemory
+from tacit.release import Session, open_session
+from tacit.release.queries import BoundedSum, One
+from tacit.solvers.base import Budget
+
+__all__ = ["ESTIMATORS", "Planned", "PrivateEstimator", "Table"]
+
+ESTIMATORS: dict[str, type[PrivateEstimator]] = {}
+"""Every private estimator that was defined, by name: contract tests, files and the shell read it."""
+COUNT_SHARE = 0.02
+"""The share of μ² for a noisy count, where the number of records is secret."""
+NOMINAL_RECORDS = 100_000
+"""For a dry run of the plan where the number of records is secret."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a fit knows about its data before anything is paid for: shapes, types and public labels.
+
+    Attributes:
+        n: the number of records.
+        p: the number of features.
+        sparse: whether zeros are not stored.
+        dtype: of the features.
+        outputs: classes, or columns of the target.
+        classes: the labels, or None.
+        marks: what the certificate must say about them.
+    """
+
+    n: int
+    p: int
+    sparse: bool = False
+    dtype: Any = float
+    outputs: int = 1
+    classes: Any = None
+    marks: tuple[str, ...] = ()
+
+
+class Planned(Protocol):
+    """A fit with every public choice made.
+
+    Attributes:
+        plan: what it will release.
+        declared: what the user vouches for beyond it; the certificate carries it as marks.
+    """
+
+    plan: Plan
+    declared: tuple[str, ...]
+
+    def solve(self, session: Session) -> Any:
+        """Run the plan on the user's records, seen through the plan's public maps."""
+
+
+class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
+    """A model with a certificate. Subclasses say what is planned (``_planned``) and what a solution means (``_publish``).
+
+    Fitted attributes are set together, after the last release: a fit that fails or is interrupted leaves the model as
+    it was.
+
+    Attributes:
+        certificate_: the promise: ``.epsilon(delta)``, ``.delta(epsilon)``, ``.adjacency``, ``.view``, ``.theorem``,
+            ``.assumptions``.
+        notes_: what you should know about this fit, if anything.
+    """
+
+    certificate_: Certificate
+    notes_: tuple[str, ...]
+    epsilon: float
+    delta: float | None
+    adjacency: str
+    ledger: Ledger | None
+    random_state: int | None
+    secret_count: ClassVar[bool] = False
+    """Whether the family can be fitted under add/remove, where the number of records is secret."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if not cls.__name__.startswith("_") and "__init__" in vars(cls):
+            ESTIMATORS[cls.__name__] = cls
+
+    # -- what a family says ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _read(self, X: Any, y: Any) -> tuple[Table, Any, Any]:
+        """Check the schema (shape, type, finiteness), a documented precondition; return the table, X and y."""
+
+    @abstractmethod
+    def _shape(self, n_records: int, n_features: int) -> Table:
+        """The table that a fit of these sizes would see."""
+
+    @abstractmethod
+    def _planned(self, table: Table, budget: Budget) -> Planned:
+        """Make every public choice; no record is read."""
+
+    @abstractmethod
+    def _fitted(self, planned: Any, solution: Any, table: Table) -> dict[str, Any]:
+        """Fitted attributes (without certificate and notes) from a solution."""
+
+    def _declared_marks(self) -> tuple[str, ...]:
+        """What the user vouches for, by the parameters alone."""
+        return ()
+
+    def _unused_parameters(self) -> dict[str, str]:
+        """Options that have no effect with the others, and with which one."""
+        return {}
+
+    # -- the one way ------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit under the certificate that the parameters ask for.
+
+        Values outside public bounds are clipped silently: a message would tell about a record.
+
+        Args:
+            X: (records, features).
+            y: (records,) targets or labels.
+
+        Returns:
+            The estimator itself.
+        """
+        table, X, y = self._read(X, y)
+        budget = self._budget(table)
+        certificate, planned = self._reserved(table, budget)
+        secret = budget.adjacency is Adjacency.ADD_REMOVE
+        with progress_bar(type(self).__name__, self._progress()) as progress:
+            with open_session(
+                certificate,
+                InMemory(X, y),
+                ledger=self.ledger,
+                random_state=self.random_state,
+                note=type(self).__name__,
+                progress=progress,
+            ) as session:
+                if secret:
+                    session, planned, table = self._counted(session, table, budget)
+                solution = planned.solve(session)
+        self._publish(planned, solution, table, session.certificate)
+        return self
+
+    def planned_certificate(self, n_records: int, n_features: int) -> Certificate:
+        """What ``fit`` is going to certify for a table of this shape; no record is read.
+
+        Args:
+            n_records: rows.
+            n_features: columns.
+
+        Returns:
+            The certificate, without the mark of a seed.
+        """
+        table = self._shape(n_records, n_features)
+        return self._reserved(table, self._budget(table))[0]
+
+    def _reserved(self, table: Table, budget: Budget) -> tuple[Certificate, Planned]:
+        """What is reserved before a record is read, with all its marks but the seed's; and the plan.
+
+        Where the number of records is secret, the plan follows from a noisy count. What is reserved then is the count
+        and *any* μ-GDP fit with the rest of the budget; the plan that is returned is one for a nominal number.
+        """
+        secret = budget.adjacency is Adjacency.ADD_REMOVE
+        planned = self._planned(dataclasses.replace(table, n=NOMINAL_RECORDS) if secret else table, budget)
+        certificate = self._certified(planned, budget)
+        if secret:
+            if certificate.mu is None:
+                raise NotCovered(
+                    "adjacency: under add-remove the fit follows a noisy count and must be μ-GDP, which this solver is "
+                    "not; use solver='auto', or adjacency='replace-one'",
+                    axis="adjacency",
+                )
+            certificate = certify(_counted_plan(budget), delta=budget.delta)
+        for mark in dict.fromkeys((*table.marks, *self._declared_marks(), *planned.declared)):
+            certificate = certificate.marked(mark)
+        return certificate, planned
+
+    def _publish(self, planned: Any, solution: Any, table: Table, certificate: Certificate) -> None:
+        """Set all fitted attributes, at once."""
+        fitted = self._fitted(planned, solution, table)
+        vars(self).update({"notes_": (), **fitted, "certificate_": certificate})
+
+    def _budget(self, table: Table) -> Budget:
+        """ε, δ, relation and view, checked."""
+        relation = Adjacency.parse(self.adjacency)
+        check_parameters(self, None if relation is Adjacency.ADD_REMOVE else table.n)
+        if relation is Adjacency.ADD_REMOVE and not self.secret_count:
+            raise NotCovered(
+                f"adjacency: under add-remove the number of records is secret, but the plan of a "
+                f"{type(self).__name__} is made for it; use replace-one or zero-out",
+                axis="adjacency",
+            )
+        assert self.delta is not None
+        return Budget(float(self.epsilon), float(self.delta), relation, getattr(self, "view", "all_iterates"))
+
+    def _progress(self) -> bool | None:
+        return getattr(self, "progress", False)
+
+    def _certified(self, planned: Planned, budget: Budget) -> Certificate:
+        """Certify the plan, and refuse one that costs more than the budget."""
+        certificate = certify(planned.plan, delta=budget.delta)
+        gaussian = certificate.mu is not None and certificate.mu <= budget.whole_mu
+        if not gaussian and certificate.epsilon(budget.delta) > budget.epsilon * (1 + 1e-9):
+            raise NotCovered(
+                f"the plan costs ε = {certificate.epsilon(budget.delta):.6g}, more than the {budget.epsilon:g} it was "
+                "made for: choose another solver, and please report this",
+                axis="epsilon",
+            )
+        return certificate
+
+    def _counted(self, session: Session, table: Table, budget: Budget) -> tuple[Session, Planned, Table]:
+        """Release how many records there are, plan the rest from it, and go on under the certificate of both."""
+        n = max(round(float(session.release(BoundedSum(One()))[0])), 1)
+        table, rest = dataclasses.replace(table, n=n), budget.part(1 - COUNT_SHARE)
+        planned = self._planned(table, rest)
+        plan = Plan.of(session.certificate.plan.parts[0], planned.plan)
+        return session.narrowed(certify(plan, delta=budget.delta)), planned, table
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = self.random_state is None
+        return tags
+
+
+def _counted_plan(budget: Budget) -> Plan:
+    """A noisy count, and *any* μ-GDP fit with the rest: what is reserved before the number of records is known."""
+    count = budget.mechanism(budget.whole_mu * math.sqrt(COUNT_SHARE), 1, "noisy count")
+    rest = budget.mechanism(budget.whole_mu * math.sqrt(1 - COUNT_SHARE) * (1 - 1e-12), 1, "the fit, at most")
+    return Plan.of(count, rest)

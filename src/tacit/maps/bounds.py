@@ -1,0 +1,175 @@
+"""Public bounds as maps: from the user's numbers to [−1, 1] (or [0, 1]), and coefficients back.
+
+Values outside the bounds are clipped silently: a message about them would tell about a record.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from tacit.maps.rows import Range, RowMap
+
+__all__ = ["FeatureBounds", "TargetBounds"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureBounds(RowMap):
+    """u = (x − centre)/scale for every feature, after clipping x to its bounds; a column of ones in front if asked for.
+
+    Bounds (0, 1) stay as they are, so that one-hot columns remain sparse; others map to [−1, 1]. Sparse tables, and
+    models without an intercept, are only scaled: zero stays zero. A feature that its bounds fix is dropped (u = 0,
+    coefficient 0).
+
+    Attributes:
+        low: lower bounds.
+        high: upper bounds.
+        centre: what becomes 0.
+        scale: what becomes 1.
+        constant: whether a column of ones comes first.
+    """
+
+    low: Array
+    high: Array
+    centre: Array
+    scale: Array
+    constant: bool = False
+
+    @classmethod
+    def between(
+        cls, low: Array, high: Array, *, keep_zero: bool | NDArray[np.bool_] = False, constant: bool = False
+    ) -> FeatureBounds:
+        """From checked bounds (``tacit.inputs.bounds``).
+
+        Args:
+            low: lower bounds.
+            high: upper bounds.
+            keep_zero: whether zero must stay zero: a sparse table, or a model without an intercept.
+            constant: whether a column of ones comes first.
+
+        Returns:
+            The map.
+        """
+        as_is = ((low == 0) & (high == 1)) | keep_zero
+        centre = np.where(as_is, 0.0, low / 2 + high / 2)
+        scale = np.where(as_is, np.maximum(np.abs(low), np.abs(high)), high / 2 - low / 2)
+        return cls(low, high, centre, scale, constant)
+
+    @property
+    def fixed(self) -> NDArray[np.bool_]:
+        """Features whose bounds leave no choice."""
+        return np.asarray(self.scale == 0)
+
+    @property
+    def safe_scale(self) -> Array:
+        """The scale, 1 for fixed features (their coefficient is 0 anyway)."""
+        return np.where(self.fixed, 1.0, self.scale)
+
+    def range(self, before: Range | None = None) -> Range:
+        """That of the bounds, whatever the input."""
+        low, high = (np.clip((end - self.centre) / self.safe_scale, -1.0, 1.0) for end in (self.low, self.high))
+        low, high = np.where(self.fixed, 0.0, low), np.where(self.fixed, 0.0, high)
+        if self.constant:
+            low, high = np.concatenate([[1.0], low]), np.concatenate([[1.0], high])
+        return Range(low, high)
+
+    def __call__(self, X: Any) -> Any:
+        """A new Fortran-ordered array (float32 stays float32), or a new CSC matrix."""
+        if sparse.issparse(X):
+            return self._map_sparse(X)
+        first = int(self.constant)
+        out = np.empty((X.shape[0], X.shape[1] + first), np.float32 if X.dtype == np.float32 else np.float64, order="F")
+        out[:, :first] = 1.0
+        out[:, first:] = X
+        ratio = np.where(self.fixed, 0.0, 1 / self.safe_scale)
+        for j, column in enumerate(out.T[first:]):  # in place, one column in the cache at a time
+            np.minimum(np.maximum(column, self.low[j], out=column), self.high[j], out=column)
+            column -= self.centre[j]
+            column *= ratio[j]
+            np.minimum(np.maximum(column, -1.0, out=column), 1.0, out=column)  # rounding must not leave the interval
+        return out
+
+    def _map_sparse(self, X: Any) -> Any:
+        out = sparse.csc_array(X, copy=True)
+        out.sum_duplicates()  # parts of one entry, each within bounds, may add up to more
+        column = np.repeat(np.arange(out.shape[1]), np.diff(out.indptr))
+        values = np.clip(out.data, self.low[column], self.high[column])
+        out.data = np.where(self.fixed[column], 0.0, values / self.safe_scale[column])
+        out.eliminate_zeros()
+        return sparse.hstack([np.ones((out.shape[0], 1)), out], format="csc") if self.constant else out
+
+    def clip(self, X: Any) -> Any:
+        """X within the bounds, in the user's units: what a prediction is made for."""
+        if not sparse.issparse(X):
+            return np.clip(X, self.low, self.high)
+        out = sparse.csr_array(X, copy=True)
+        out.sum_duplicates()
+        out.data = np.clip(out.data, self.low[out.indices], self.high[out.indices])
+        return out
+
+    def without_constant(self) -> FeatureBounds:
+        """The same map without a column of ones."""
+        return replace(self, constant=False)
+
+    @classmethod
+    def example(cls, rng: np.random.Generator) -> tuple[FeatureBounds, Any]:
+        """Features of all kinds, dense or sparse, with a constant or without."""
+        keep = bool(rng.integers(2))
+        low, high = np.array([-2.0, 0.0, 0.0, 0.0]), np.array([3.0, 1.0, 9.0, 0.0])
+        X = rng.normal(size=(40, 4)) * 4
+        table = sparse.csr_array(X * (rng.random(X.shape) < 0.5)) if keep else X
+        return cls.between(low, high, keep_zero=keep, constant=bool(rng.integers(2))), table
+
+
+@dataclass(frozen=True)
+class TargetBounds:
+    """t = (y − centre)/scale for targets of a regression, y clipped to its bounds first.
+
+    Attributes:
+        low: the lower bound.
+        high: the upper bound.
+        centre: what becomes 0.
+        scale: what becomes 1; for a fixed target any number serves.
+        logarithmic: whether the model predicts the logarithm of the target: t = y/high in [0, 1].
+    """
+
+    low: float
+    high: float
+    centre: float
+    scale: float
+    logarithmic: bool = False
+
+    @classmethod
+    def between(
+        cls, low: float, high: float, *, keep_zero: bool = False, logarithmic: bool = False
+    ) -> TargetBounds:
+        """From checked bounds.
+
+        Args:
+            low: the lower bound.
+            high: the upper bound.
+            keep_zero: whether zero must stay zero (a model without an intercept).
+            logarithmic: whether the model predicts the logarithm of the target.
+
+        Returns:
+            The map.
+        """
+        if logarithmic:
+            return cls(low, high, 0.0, high, True)
+        if keep_zero:
+            return cls(low, high, 0.0, max(abs(low), abs(high)) or 1.0)
+        return cls(low, high, low / 2 + high / 2, (high / 2 - low / 2) or 1.0)
+
+    def __call__(self, y: ArrayLike) -> Array:
+        """Mapped targets."""
+        return (np.clip(np.asarray(y, np.float64), self.low, self.high) - self.centre) / self.scale
+
+    def clip(self, predictions: Array) -> Array:
+        """Predictions within the bounds: no target lies outside of them."""
+        return np.clip(predictions, self.low, self.high)

@@ -1,0 +1,59 @@
+"""Rows: some records in memory, as a query sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.records.design import Design
+
+__all__ = ["Rows"]
+
+T = TypeVar("T")
+MAX_KEPT = 8
+"""Derived values that are kept beside the rows; the oldest one makes room."""
+
+
+class Rows:
+    """A table of features and a column (or table) of targets, one row per record. **Private**: no solver sees one.
+
+    Args:
+        X: (records, features): an array, or a sparse matrix.
+        y: (records,) or (records, outputs), or None.
+    """
+
+    def __init__(self, X: Any, y: Any = None) -> None:
+        self.X, self.y = X, y
+        self._kept: dict[Hashable, Any] = {}
+
+    def __len__(self) -> int:
+        return int(self.X.shape[0])
+
+    @property
+    def design(self) -> Design:
+        """The features by columns, as products and compiled sweeps want them."""
+        return self.kept("design", lambda: Design(self.X))
+
+    def take(self, index: NDArray[np.intp]) -> Rows:
+        """Some of the records, copied."""
+        X = self.X.tocsr()[index] if hasattr(self.X, "tocsr") else self.X[index]
+        return Rows(X, None if self.y is None else self.y[index])
+
+    def kept(self, key: Hashable, make: Callable[[], T]) -> T:
+        """A value derived from these rows (norms, gates, a statistic), made once.
+
+        Args:
+            key: names it; a query passes itself or a tuple of public numbers.
+            make: makes it.
+
+        Returns:
+            The value.
+        """
+        if key not in self._kept:
+            while len(self._kept) >= MAX_KEPT:
+                self._kept.pop(next(iter(self._kept)))
+            self._kept[key] = make()
+        return self._kept[key]  # type: ignore[no-any-return]

@@ -1,0 +1,34 @@
+"""Who reads records: queries, and the session that pays, draws, counts and adds noise."""
+
+from tacit.release.batches import batch_count, batch_runs, batch_sizes
+from tacit.release.chain import Chain, GradientChain, contraction
+from tacit.release.channel import Channel, Checkpoint
+from tacit.release.query import QUERIES, Bounded, Example, Members, Query, noise_std, register, sensitivity
+from tacit.release.session import Progress, Session, open_session
+from tacit.release.streams import SEEDED, Streams
+from tacit.release.sweep import Sweep
+
+__all__ = [
+    "QUERIES",
+    "SEEDED",
+    "Bounded",
+    "Chain",
+    "Channel",
+    "Checkpoint",
+    "Example",
+    "GradientChain",
+    "Members",
+    "Progress",
+    "Query",
+    "Session",
+    "Streams",
+    "Sweep",
+    "batch_count",
+    "batch_runs",
+    "batch_sizes",
+    "contraction",
+    "noise_std",
+    "open_session",
+    "register",
+    "sensitivity",
+]

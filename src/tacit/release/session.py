@@ -1,0 +1,283 @@
+"""Sessions: one certified run over one set of records. ``open_session`` is the only place that marks, reserves, keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import reduce
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.accounting import Certificate
+from tacit.errors import MechanismMismatch
+from tacit.ledger import Ledger
+from tacit.maps import RowMap
+from tacit.mechanism import AllIterates, Mechanism
+from tacit.records import Records, Rows, TargetMap
+from tacit.release.chain import Chain
+from tacit.release.channel import Channel, Checkpoint
+from tacit.release.query import QUERIES, Bounded, Members, Query
+from tacit.release.streams import SEEDED, Streams
+from tacit.release.sweep import Sweep
+
+__all__ = ["Progress", "Session", "open_session"]
+
+Array = NDArray[np.float64]
+Progress = Callable[[int, int], None]
+
+
+class _Run:
+    """What all views of one session share: certificate, noise, and the channel of each part."""
+
+    def __init__(
+        self, certificate: Certificate, n: int, streams: Streams, replicas: int, resume: Checkpoint | None
+    ) -> None:
+        self.certificate, self.n, self.streams, self.replicas = certificate, n, streams, replicas
+        self.entry: int | None = None
+        self._channels: dict[int, Channel] = {}
+        if resume is not None:
+            self._channels[0] = self._open(0, streams, resume)
+
+    def channel(self, part: int) -> Channel:
+        """The channel of one part, opened when it is first asked for."""
+        if part not in self._channels:
+            # A family of its own: two channels never share noise or batches, whatever they share otherwise.
+            self._channels[part] = self._open(part, self.streams.child(f"{self.certificate.digest}/{part}"), None)
+        return self._channels[part]
+
+    def _open(self, part: int, streams: Streams, resume: Checkpoint | None) -> Channel:
+        mechanism = self.certificate.plan.parts[part]
+        if not isinstance(mechanism, Mechanism):
+            raise MechanismMismatch("a session runs mechanisms; run each candidate of a selection by itself")
+        return Channel(
+            mechanism, self.certificate.digest, self.n, streams, replicas=self.replicas, resume=resume
+        )
+
+
+class Session:
+    """The only interface to the records: draws batches, counts releases, adds noise, refuses what is not certified.
+
+    ``through`` gives another view of the same session: the records seen through a public map, and the parts of the plan
+    counted from another one on. With one replica (always, except in audits) states and sums have no leading axis.
+
+    Attributes:
+        progress: called with (steps done, steps) by long work, or None.
+    """
+
+    def __init__(self, run: _Run, records: Records, first: int = 0, progress: Progress | None = None) -> None:
+        self._run, self._records, self._first, self.progress = run, records, first, progress
+
+    @property
+    def certificate(self) -> Certificate:
+        """The certificate of the whole plan, with its marks."""
+        return self._run.certificate
+
+    @property
+    def entry(self) -> int | None:
+        """The number of the ledger's entry, None without a ledger."""
+        return self._run.entry
+
+    def through(
+        self, features: RowMap | None = None, target: TargetMap | None = None, *, parts_from: int = 0
+    ) -> Session:
+        """Another view: records through more maps, parts counted from ``parts_from``."""
+        return Session(self._run, self._records.through(features, target), self._first + parts_from, self.progress)
+
+    def steps_left(self, part: int = 0) -> int:
+        """How many steps of a part are certified and not yet taken."""
+        return self._channel(part).steps_left
+
+    def noise_std(self, query: Bounded, part: int = 0, index: int | None = None) -> float:
+        """σ of the next release of a part, or of release ``index``: public."""
+        return self._channel(part).noise_std(query, index)
+
+    def public_rng(self, purpose: str) -> np.random.Generator:
+        """Randomness that need not be secret (which coordinates to update)."""
+        return self._run.streams.child(purpose).at("public")
+
+    def release(self, query: Query, state: Any = None, part: int = 0) -> Array:
+        """The next certified release of a part: the query's sum over the step's members, plus noise.
+
+        Args:
+            query: registered.
+            state: where to evaluate it, a function of earlier releases and public data; one per replica in audits.
+            part: of the plan.
+
+        Returns:
+            (size,), or (replicas, size) in audits.
+
+        Raises:
+            MechanismMismatch: if the query is not registered, or the state does not have one row per replica.
+        """
+        _check_registered(query)
+        one, replicas = self._run.replicas == 1, self._run.replicas
+        at = np.zeros((replicas, 1)) if state is None else np.asarray(state)[None] if one else np.asarray(state)
+        if len(at) != replicas:
+            raise MechanismMismatch(f"the state must have one row per replica ({replicas}), got shape {at.shape}")
+        out = self._channel(part).release(query, lambda members: self._total(query, at, members))
+        return np.asarray(out[0]) if one else out
+
+    def sweep(self, sweep: Sweep, start: Array, part: int = 0) -> Array:
+        """All releases of a part at once, in compiled code: only over records in memory.
+
+        Args:
+            sweep: a registered sweep of as many releases as the part still has.
+            start: public (or released) coefficients.
+            part: of the plan.
+
+        Returns:
+            The coefficients at its end.
+        """
+        _check_registered(sweep)
+        rows = self._whole(sweep)
+        state = sweep.start(rows, start)
+        noise = self._channel(part).take_all(sweep, sweep.sizes, lambda: sweep.fingerprint(rows, state))
+        with np.errstate(all="ignore"):
+            return sweep.released(sweep.run(rows, state, noise))
+
+    def run_chain(self, chain: Chain, query: Query, start: Array, part: int = 0) -> Array:
+        """Run a hidden chain to its end and return the last iterate, and nothing else.
+
+        This loop owns the state, so a step can neither average iterates nor carry momentum; ``chain.check`` is asked
+        before any record is read.
+
+        Args:
+            chain: the map of one step.
+            query: registered; what each step asks.
+            start: a public point; one row per replica in audits.
+            part: of the plan; none of its steps may have been taken.
+
+        Returns:
+            The last iterate, one row per replica in audits.
+
+        Raises:
+            MechanismMismatch: if the certificate does not describe this chain.
+        """
+        channel = self._channel(part)
+        mechanism = channel.mechanism
+        if isinstance(mechanism.view, AllIterates):
+            raise MechanismMismatch("the certificate is for all iterates: release each, or certify the last iterate")
+        chain.check(mechanism, query, self._run.n)
+        if channel.steps_left != mechanism.steps:
+            raise MechanismMismatch("a hidden chain takes all its steps in one go: certify a part for each chain")
+        theta = np.asarray(start, np.float64).copy()
+        for k in range(mechanism.steps):
+            for release in range(mechanism.releases):
+                noisy = self.release(query, chain.query_state(theta, k, release), part)
+                theta = chain.advance(theta, noisy, k, release)
+            self.tick(k + 1, mechanism.steps)
+        return theta
+
+    def tick(self, done: int, steps: int) -> None:
+        """Report progress: step counts only, which are public."""
+        if self.progress is not None:
+            self.progress(done, steps)
+
+    def checkpoint(self, part: int = 0) -> Checkpoint:
+        """Where a part stands. Store it with mode 0600: it holds the noise key."""
+        return self._channel(part).checkpoint()
+
+    def narrowed(self, certificate: Certificate) -> Session:
+        """Go on under a certificate of a smaller plan, known only after the first part was released.
+
+        Under add/remove the number of records is released first, and the rest of the plan follows from it. What was
+        reserved is that part and a Gaussian mechanism that dominates any rest.
+
+        Args:
+            certificate: of the first part and the rest.
+
+        Returns:
+            A session that has released the first part.
+
+        Raises:
+            MechanismMismatch: if the plan has another first part, or its rest costs more than was reserved.
+        """
+        before, after = self.certificate, certificate
+        for mark in before.marks:
+            after = after.marked(mark)
+        same = before.plan.parts[0] == after.plan.parts[0] and before.adjacency is after.adjacency
+        if not same or before.mu is None or after.mu is None or not after.mu <= before.mu:
+            raise MechanismMismatch("the plan costs more than what was reserved for it; please report this")
+        run = _Run(after, self._run.n, self._run.streams, self._run.replicas, None)
+        run._channels[0], run.entry = self._run.channel(0), self._run.entry
+        return Session(run, self._records, 1, self.progress)
+
+    # -- private ----------------------------------------------------------------------------------------------
+
+    def _channel(self, part: int) -> Channel:
+        return self._run.channel(self._first + part)
+
+    def _total(self, query: Query, state: Array, members: Members) -> Array:
+        """The query's sum over all parts of the records; each part sees its own members."""
+        sums, first = [], 0
+        for rows in self._records.parts():
+            sums.append(query.total(rows, state, members[:, first : first + len(rows)]))
+            first += len(rows)
+        return reduce(np.add, sums)
+
+    def _whole(self, sweep: Sweep) -> Rows:
+        parts = list(self._records.parts())
+        if len(parts) != 1:
+            raise MechanismMismatch(f"{type(sweep).__name__} needs all records in memory: use another solver")
+        return parts[0]
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a session is not copied or pickled: two copies would each spend the budget once")
+
+
+def _check_registered(query: Bounded) -> None:
+    if QUERIES.get(getattr(query, "name", "")) is not type(query):
+        raise MechanismMismatch(f"{type(query).__name__} is not a registered query: decorate it with @register(name)")
+
+
+@contextmanager
+def open_session(
+    certificate: Certificate,
+    records: Records,
+    *,
+    ledger: Ledger | None = None,
+    random_state: int | None = None,
+    marks: Iterable[str] = (),
+    note: str = "",
+    delta: float | None = None,
+    progress: Progress | None = None,
+    replicas: int = 1,
+    resume: Checkpoint | None = None,
+) -> Iterator[Session]:
+    """Mark the certificate, reserve it, key the noise: in this order, here and nowhere else. No record is read before.
+
+    Args:
+        certificate: of the plan that will run.
+        records: where the rows are.
+        ledger: reserves the certificate, or None.
+        random_state: makes the run repeatable, and marks its certificate "not private: seeded".
+        marks: what the certificate must say besides.
+        note: for the ledger.
+        delta: at which the ledger reserves a certificate that is not Gaussian.
+        progress: called with (steps done, steps) by long work.
+        replicas: independent runs at once, for audits of made-up records; the certificate is marked.
+        resume: a checkpoint to go on from; nothing is reserved again.
+
+    Yields:
+        The session.
+
+    Raises:
+        MechanismMismatch: if replicas would be charged to a ledger, or the checkpoint belongs to another plan.
+    """
+    streams = Streams(random_state) if resume is None else Streams(key=resume.key)
+    streams.seeded = streams.seeded if resume is None else resume.seeded
+    audit = (f"not private: {replicas} replicas of one run, for an audit",) if replicas != 1 else ()
+    if audit and ledger is not None:
+        raise MechanismMismatch("replicas are for audits of made-up records: a ledger pays for one run")
+    for mark in (*marks, *audit, *((SEEDED,) if streams.seeded else ())):
+        certificate = certificate.marked(mark)
+    if resume is not None and resume.digest != certificate.digest:
+        raise MechanismMismatch("the checkpoint belongs to another certificate: resume with the plan it was made with")
+    run = _Run(certificate, records.n, streams, replicas, resume)
+    if ledger is not None and resume is None:
+        run.entry = ledger.reserve(certificate, note, **({} if delta is None else {"delta": delta}))
+    with np.errstate(all="ignore"):  # a warning, or a caller's errstate("raise"), would tell about a record
+        yield Session(run, records, progress=progress)
+
