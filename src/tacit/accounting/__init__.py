@@ -22,7 +22,6 @@ from tacit.accounting.last_iterate import (
     noisy_cyclic_delta,
     noisy_cyclic_mu,
 )
-from tacit.accounting.perturbation import objective_perturbation_delta
 from tacit.accounting.poisson import poisson_epsilon
 from tacit.accounting.selection import selection_epsilon
 from tacit.accounting.theorem import Accountant, Assumption, Gap, Theorem
@@ -57,7 +56,6 @@ __all__ = [
     "last_iterate_shifts",
     "noisy_cyclic_delta",
     "noisy_cyclic_mu",
-    "objective_perturbation_delta",
     "participation_sensitivity",
     "poisson_epsilon",
     "published_diffusion_epochs",

@@ -19,12 +19,11 @@ from tacit.accounting.curve import Curve, Gaussian, compose
 from tacit.accounting.diffusion import PublishedDiffusion, published_line
 from tacit.accounting.gaussian import GaussianComposition
 from tacit.accounting.last_iterate import LastIterateAveraged, LastIterateMinorant
-from tacit.accounting.perturbation import perturbation_bound
 from tacit.accounting.poisson import PoissonGaussian
 from tacit.accounting.selection import selection_curves
 from tacit.accounting.theorem import Accountant, Assumption, Theorem
 from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
-from tacit.mechanism import Adjacency, Evidence, Mechanism, ObjectivePerturbation, Part, Plan, Selection, Start
+from tacit.mechanism import Adjacency, Evidence, Mechanism, Part, Plan, Selection, Start
 from tacit.mechanism.serialise import digest, from_json, to_json
 
 __all__ = ["ACCOUNTANTS", "Bound", "Certificate", "certify", "survey"]
@@ -372,8 +371,6 @@ def _check_starts(plan: Plan) -> None:
 @functools.lru_cache(maxsize=256)
 def _bounds(part: Part, theorem: str | None) -> tuple[Bound, ...]:
     """Every covering theorem's bound; of several Gaussian ones only the smallest can ever be the tightest."""
-    if isinstance(part, ObjectivePerturbation):
-        return (Bound(*perturbation_bound(part, theorem)),)
     found = _selection_bounds(part, theorem) if isinstance(part, Selection) else _mechanism_bounds(part, theorem)
     gaussian = [b for b in found if isinstance(b.curve, Gaussian)]
     others = [b for b in found if not isinstance(b.curve, Gaussian)]

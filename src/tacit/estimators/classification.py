@@ -47,10 +47,10 @@ class DPLogisticRegression(LinearClassifier):
         adjacency: "replace-one", "zero-out", or "add-remove" (a noisy count then comes first).
         fit_intercept: whether to fit b (never penalised).
         solver: "auto", a name of ``tacit.solvers.SOLVERS``, or a solver object.
-        view: "all_iterates", or "final_model" for a guarantee about the final model only (all that the solvers
-            "cyclic" and "perturbation" have).
-        max_passes: how often the data may be read; None for the solver's rule, for solvers of one release
-            ("statistics", "perturbation"), and for a solver object.
+        view: "all_iterates", or "final_model" for a guarantee about the final model only (all that the solver
+            "cyclic" has).
+        max_passes: how often the data may be read; None for the solver's rule, for the solver of one release
+            ("statistics"), and for a solver object.
         clip: the solver's clip; None for its rule, and for a solver object.
         budget: a ``tacit.Ledger``; every fit reserves there before it reads a record.
         random_state: None for private noise; an integer makes fits repeatable and marks the certificate "not private:

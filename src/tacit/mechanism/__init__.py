@@ -4,7 +4,6 @@ from tacit.mechanism.adjacency import Adjacency
 from tacit.mechanism.frozen import FrozenArray, Schedule
 from tacit.mechanism.mechanism import Mechanism, Part, Plan, Selection, Trials
 from tacit.mechanism.noise import Factorised, Independent, Noise
-from tacit.mechanism.perturbation import ObjectivePerturbation
 from tacit.mechanism.sampling import (
     Cyclic,
     CyclicPoisson,
@@ -48,7 +47,6 @@ __all__ = [
     "Memory",
     "Noise",
     "NoiseShape",
-    "ObjectivePerturbation",
     "Output",
     "Part",
     "Partition",

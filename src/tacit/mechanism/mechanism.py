@@ -12,7 +12,6 @@ from tacit.errors import InvalidInput
 from tacit.mechanism.adjacency import Adjacency
 from tacit.mechanism.frozen import Schedule
 from tacit.mechanism.noise import Independent, Noise
-from tacit.mechanism.perturbation import ObjectivePerturbation
 from tacit.mechanism.sampling import Cyclic, FullBatch, Sampling
 from tacit.mechanism.view import AllIterates, BlockSweeps, LastIterate, View
 
@@ -131,16 +130,15 @@ class Selection:
         label: for people.
     """
 
-    base: tuple[Mechanism | ObjectivePerturbation, ...]
+    base: tuple[Mechanism, ...]
     trials: Trials
-    holdout: tuple[Mechanism | ObjectivePerturbation, ...] = ()
+    holdout: tuple[Mechanism, ...] = ()
     label: str = "private selection"
 
     def __post_init__(self) -> None:
         for name in ("base", "holdout"):
             parts = getattr(self, name)
-            single = Mechanism | ObjectivePerturbation
-            if not isinstance(parts, tuple) or not all(isinstance(part, single) for part in parts):
+            if not isinstance(parts, tuple) or not all(isinstance(part, Mechanism) for part in parts):
                 raise InvalidInput(f"{name} must be a tuple of mechanisms")
         if not self.base:
             raise InvalidInput("base is empty: name the mechanism that one candidate runs")
@@ -159,7 +157,7 @@ class Selection:
         return self.base[0].unit
 
 
-Part = Mechanism | ObjectivePerturbation | Selection
+Part = Mechanism | Selection
 """What a plan may hold."""
 
 

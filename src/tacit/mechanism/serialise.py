@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any
 
 from tacit.errors import InvalidInput
-from tacit.mechanism import adjacency, mechanism, noise, perturbation, sampling, view
+from tacit.mechanism import adjacency, mechanism, noise, sampling, view
 from tacit.mechanism.frozen import FrozenArray, Schedule
 
 __all__ = ["digest", "from_json", "to_json"]
@@ -24,7 +24,6 @@ _RECORDS: dict[str, Any] = {
         mechanism.Trials,
         noise.Factorised,
         noise.Independent,
-        perturbation.ObjectivePerturbation,
         sampling.Cyclic,
         sampling.CyclicPoisson,
         sampling.FullBatch,

@@ -40,13 +40,11 @@ class Loss(ABC):
         slope: sup |φ′|, possibly ∞.
         code: its number in the compiled kernels; None for losses of your own, which run in numpy.
         parameter: of the kernel.
-        twice_differentiable: whether φ″ is continuous (objective perturbation needs it).
     """
 
     name: ClassVar[str]
     margin: ClassVar[bool]
     code: ClassVar[int | None] = None
-    twice_differentiable: ClassVar[bool] = False
     curvature: float
     slope: float
     parameter: float = 0.0
@@ -88,7 +86,6 @@ class Squared(Loss):
     name: ClassVar[str] = "squared"
     margin: ClassVar[bool] = False
     code: ClassVar[int | None] = 0
-    twice_differentiable: ClassVar[bool] = True
     curvature = 1.0
     slope = np.inf
 
@@ -144,7 +141,6 @@ class Logistic(Loss):
     name: ClassVar[str] = "logistic"
     margin: ClassVar[bool] = True
     code: ClassVar[int | None] = 2
-    twice_differentiable: ClassVar[bool] = True
     curvature = 0.25
     slope = 1.0
 

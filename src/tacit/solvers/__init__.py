@@ -7,7 +7,6 @@ from tacit.solvers.coordinate import CoordinateDescent
 from tacit.solvers.cyclic import NoisyCyclicDescent
 from tacit.solvers.gradient import NoisyGradientDescent, ProximalSGD
 from tacit.solvers.metric import MetricDescent
-from tacit.solvers.perturbation import ObjectiveTilt
 from tacit.solvers.schedules import Optimised, balanced_shares
 from tacit.solvers.statistics import NoisyStatistics
 
@@ -21,7 +20,6 @@ __all__ = [
     "NoisyCyclicDescent",
     "NoisyGradientDescent",
     "NoisyStatistics",
-    "ObjectiveTilt",
     "Optimised",
     "Prepared",
     "ProximalSGD",

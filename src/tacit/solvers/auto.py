@@ -12,7 +12,6 @@ from tacit.solvers.coordinate import CoordinateDescent
 from tacit.solvers.cyclic import NoisyCyclicDescent
 from tacit.solvers.gradient import NoisyGradientDescent, ProximalSGD
 from tacit.solvers.metric import MetricDescent
-from tacit.solvers.perturbation import ObjectiveTilt
 from tacit.solvers.statistics import NoisyStatistics
 
 __all__ = ["LARGEST_GRAM", "SOLVERS", "choose", "named"]
@@ -53,10 +52,9 @@ SOLVERS: dict[str, Callable[[float | None, float | None], LinearSolver]] = {
     "sgd": lambda passes, clip: ProximalSGD(clip=clip) if passes is None else ProximalSGD(passes=passes, clip=clip),
     "cyclic": lambda passes, clip: NoisyCyclicDescent(epochs=_count(passes), clip=clip),
     "statistics": lambda passes, clip: NoisyStatistics(clip=clip),
-    "perturbation": lambda passes, clip: ObjectiveTilt(clip=clip),
 }
 """Solvers by name; each takes how often the data may be read and a clip, None for its own rule."""
-ONE_PASS = ("statistics", "perturbation")
+ONE_PASS = ("statistics",)
 """Solvers that read the data once: a number of passes has no effect on them."""
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.accounting import Certificate, calibrate, gdp_epsilon, gdp_mu
 from tacit.errors import InvalidInput
-from tacit.mechanism import Adjacency, Mechanism, ObjectivePerturbation, Plan, Schedule
+from tacit.mechanism import Adjacency, Mechanism, Plan, Schedule
 from tacit.problem import Records, Task
 from tacit.run import Channel, ClippedSum, Streams
 
@@ -75,7 +75,7 @@ class Budget:
         mu = self.whole_mu * (1 - 1e-9) * math.sqrt(share)
         return replace(self, epsilon=float(gdp_epsilon(mu, self.delta)))
 
-    def calibrated(self, make: Callable[[float], Mechanism | ObjectivePerturbation]) -> Plan:
+    def calibrated(self, make: Callable[[float], Mechanism]) -> Plan:
         """The plan of the least noise at which all copies together satisfy (ε, δ)-DP."""
         found = calibrate(lambda noise: Plan.of(*[make(noise)] * self.copies), epsilon=self.epsilon, delta=self.delta)
         return Plan.of(make(found.value))
