@@ -9,11 +9,6 @@ from tacit.accounting.block_sweeps import block_sweep_mu
 from tacit.accounting.calibrate import Calibration, affordable, banded_noise_multiplier, calibrate
 from tacit.accounting.certificate import ACCOUNTANTS, Bound, Certificate, certify, survey
 from tacit.accounting.curve import Curve, Gaussian, Profile, Sampled, compose
-from tacit.accounting.diffusion import (
-    published_diffusion_epochs,
-    published_diffusion_mixture,
-    published_diffusion_rdp,
-)
 from tacit.accounting.gdp import gdp_delta, gdp_epsilon, gdp_mu
 from tacit.accounting.last_iterate import (
     OptimalShifts,
@@ -58,9 +53,6 @@ __all__ = [
     "noisy_cyclic_mu",
     "participation_sensitivity",
     "poisson_epsilon",
-    "published_diffusion_epochs",
-    "published_diffusion_mixture",
-    "published_diffusion_rdp",
     "selection_epsilon",
     "survey",
 ]

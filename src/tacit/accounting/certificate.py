@@ -16,7 +16,6 @@ from tacit._digits import up
 from tacit.accounting.banded import BandedCyclicPoisson, FactorisedComposition
 from tacit.accounting.block_sweeps import BlockShift
 from tacit.accounting.curve import Curve, Gaussian, compose
-from tacit.accounting.diffusion import PublishedDiffusion, published_line
 from tacit.accounting.gaussian import GaussianComposition
 from tacit.accounting.last_iterate import LastIterateAveraged, LastIterateMinorant
 from tacit.accounting.poisson import PoissonGaussian
@@ -36,7 +35,6 @@ ACCOUNTANTS: tuple[Accountant, ...] = (
     BlockShift(),
     BandedCyclicPoisson(),
     FactorisedComposition(),
-    PublishedDiffusion(),
 )
 """Every theorem about a mechanism. A new one is added here and inherits the contract suite."""
 
@@ -113,17 +111,6 @@ class Certificate:
         """The GDP parameter if theorems cover the whole plan as Gaussian, else None."""
         found = [curve.mu for _, curve in self._combinations if isinstance(curve, Gaussian)]
         return min(found) if found else None
-
-    def published_epsilon(self, delta: float) -> float | None:
-        """What paper 000's recursion prints, block by block, for comparison: **not** a guarantee (errata E6).
-
-        Args:
-            delta: δ.
-
-        Returns:
-            The figure, or None if the plan has neither a hidden chain nor blocks with a claim of the paper.
-        """
-        return published_line(self._plan, _validate.delta(delta))
 
     def _tightest(self, delta: float) -> tuple[float, tuple[Bound, ...]]:
         best: tuple[float, tuple[Bound, ...]] | None = None
@@ -388,8 +375,6 @@ def _mechanism_bounds(mechanism: Mechanism, theorem: str | None) -> list[Bound]:
         missing = accountant.gaps(mechanism)
         if missing:
             gaps.append((accountant, missing))
-        elif theorem is None and isinstance(accountant, PublishedDiffusion):
-            continue  # never smaller than our own last-iterate bound: a figure for comparison
         else:
             found.append(Bound(accountant.theorem, accountant.curve(mechanism), accountant.assumptions(mechanism)))
     if not found:

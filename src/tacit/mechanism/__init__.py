@@ -19,7 +19,6 @@ from tacit.mechanism.sampling import (
 from tacit.mechanism.view import (
     AllIterates,
     BlockSweeps,
-    ClaimedChain,
     Evidence,
     LastIterate,
     Memory,
@@ -33,7 +32,6 @@ __all__ = [
     "Adjacency",
     "AllIterates",
     "BlockSweeps",
-    "ClaimedChain",
     "Cyclic",
     "CyclicPoisson",
     "Evidence",

@@ -73,9 +73,6 @@ class Mechanism:
         return Schedule.of(self.ratio, self.steps, name="ratio")
 
     def _check_view(self) -> None:
-        claimed = self.view.claimed if isinstance(self.view, AllIterates) else None
-        if claimed is not None and len(claimed.lipschitz) != self.steps * self.releases:
-            raise InvalidInput(f"view.claimed must hold one value per release ({self.steps * self.releases})")
         if isinstance(self.view, LastIterate):
             for name in ("lipschitz", "noise_std"):
                 if len(getattr(self.view, name)) != self.steps:

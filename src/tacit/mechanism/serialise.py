@@ -33,7 +33,6 @@ _RECORDS: dict[str, Any] = {
         sampling.WithoutReplacement,
         view.AllIterates,
         view.BlockSweeps,
-        view.ClaimedChain,
         view.LastIterate,
     )
 }
@@ -50,7 +49,6 @@ _ENUMS: dict[str, Any] = {
         view.Start,
     )
 }
-_KEPT = object()
 
 
 def _encode(value: object) -> Any:
@@ -65,9 +63,7 @@ def _encode(value: object) -> Any:
     if isinstance(value, tuple):
         return [_encode(item) for item in value]
     if dataclasses.is_dataclass(value):
-        # A field that came later leaves no trace where it is not used, so that older digests keep their meaning.
-        stated = [f for f in dataclasses.fields(value) if getattr(value, f.name) is not f.metadata.get("absent", _KEPT)]
-        fields = {f.name: _encode(getattr(value, f.name)) for f in stated}
+        fields = {f.name: _encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
         return {"type": type(value).__name__, **fields}
     return value
 
