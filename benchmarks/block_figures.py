@@ -1,7 +1,7 @@
-"""Figure 1 of paper 000 from the runner's own schedules: ``python benchmarks/block_figures.py [folder]``.
+"""Figure 1 of DP-MBCD from the runner's own schedules: ``python benchmarks/block_figures.py [folder]``.
 
-Writes ``000_figure_1_runner.png`` to out/ (or the folder given) and prints one JSON line per schedule: the Rényi loss
-at α = 10 and ε at δ = 1e-5 after 20 epochs, by the certificate and as the paper would print them: no guarantee.
+Writes ``dp_mbcd_figure_1_runner.png`` to out/ (or the folder given) and prints one JSON line per schedule: the Rényi
+loss at α = 10 and ε at δ = 1e-5 after 20 epochs, by the certificate and as the paper would print them: no guarantee.
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ import sys
 import time
 from pathlib import Path
 
+from papers.runner import SCHEDULES, figure_1_runner, runner_series
 from run import parser
 
-from tacit.report.block_figures import SCHEDULES, figure_1_runner, runner_series
-
-NAME = "000_figure_1_runner.png"
+NAME = "dp_mbcd_figure_1_runner.png"
 
 
 def main() -> int:
@@ -28,7 +27,7 @@ def main() -> int:
         begin = time.perf_counter()
         series = runner_series(label)
         line = {
-            "figure": f"000_figure_1, {label}",
+            "figure": f"dp_mbcd_figure_1, {label}",
             "certified": float(series.certified[-1]),
             "published": float(series.published[-1]),
             "certified_epsilon": float(series.certified_epsilon[-1]),

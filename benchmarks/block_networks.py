@@ -1,6 +1,6 @@
-"""Networks by private block coordinate descent (paper 000) at equal, true (ε, δ): beside DP-SGD, with falling noise.
+"""Networks by private block coordinate descent (DP-MBCD) at equal, true (ε, δ): beside DP-SGD, with falling noise.
 
-δ = 1e-5, replace-one, everything released at every step is covered. ``published`` is what paper 000 would print for
+δ = 1e-5, replace-one, everything released at every step is covered. ``published`` is what DP-MBCD would print for
 cyclic batches with the same noise: no guarantee (errata E6).
 
 ``--networks``: MNIST and Fashion-MNIST, every picture centred by its own mean (a public map of one record). "blocks" is
@@ -41,6 +41,7 @@ import numpy as np
 from data import folder
 from final_model import pictures
 from numpy.typing import NDArray
+from papers.published import claims, published_epsilon
 from run import record, recorded, table
 from scipy.linalg import cho_factor, cho_solve
 from sklearn.datasets import make_classification
@@ -51,7 +52,7 @@ from tacit import Convolution, Dense, DPBlockMLPClassifier
 from tacit.problem.network import architecture
 from tacit.run import Channel, Streams
 from tacit.run.sums import BlockNetwork, TableRows
-from tacit.solvers.blocks import BlockPlan, plan_blocks, run_blocks
+from tacit.solvers.blocks import plan_blocks, run_blocks
 from tacit.solvers.network import layer_blocks
 
 Cell, Rows = dict[str, Any], NDArray[Any]
@@ -153,16 +154,17 @@ def blocks(key: Cell, X: Rows, y: Rows, T: Rows) -> tuple[Rows, float | None, fl
     )
     if not private:
         return model.predict(T), None, None
-    return model.predict(T), model.certificate_.epsilon(DELTA), published(model.plan_)
+    return model.predict(T), model.certificate_.epsilon(DELTA), published(model)
 
 
-def published(plan: BlockPlan) -> float | None:
-    """Paper 000's figure for cyclic batches and the same noise (of a constant schedule)."""
+def published(model: DPBlockMLPClassifier) -> float | None:
+    """DP-MBCD's figure for cyclic batches and the same noise (of a constant schedule)."""
+    plan = model.plan_
     mu = float(np.sqrt(np.sum(plan.ratio[0] ** 2)))
     shares = {block.name: float((r / mu) ** 2) for block, r in zip(plan.blocks, plan.ratio[0], strict=True)}
     sizes = {"n": plan.n, "batch_size": plan.n // plan.n_batches, "epochs": plan.epochs, "noise_multiplier": 1 / mu}
     cyclic = plan_blocks(None, DELTA, blocks=plan.blocks, shares=shares, order="jacobi", **sizes)
-    return cyclic.certificate.published_epsilon(DELTA)
+    return published_epsilon(cyclic.mechanism, DELTA, claims(cyclic, model.network_))
 
 
 def torch_network(layers: tuple[Any, ...]) -> Any:
@@ -271,8 +273,8 @@ def table4_cell(key: Cell) -> Cell:
     public = {"hidden_layer_sizes": tuple(key["hidden"]), "feature_bounds": (-6, 6), "classes": range(5)}
     batches = {"batch_size": BATCH, "sampling": "cyclic", "noise_schedule": key["schedule"]}
     model = fitted(key, (X, y), loss=key["loss"], last_step=LAST_STEPS[key["task"]], **public, **batches)
-    promise = model.certificate_
-    figures = {"certified": promise.epsilon(DELTA), "published": promise.published_epsilon(DELTA)}
+    printed = published_epsilon(model.plan_.mechanism, DELTA, claims(model.plan_, model.network_))
+    figures = {"certified": model.certificate_.epsilon(DELTA), "published": printed}
     return {"accuracy": float(np.mean(model.predict(T) == wanted)), **figures}
 
 
@@ -337,7 +339,7 @@ def solved(A: Rows) -> Rows:
 def speed(rounds: int = 9, batch: int = 1000, widths: tuple[int, ...] = (256, 256)) -> Cell:
     """Medians over rounds, in milliseconds, and ratios."""
     rng, n, network = np.random.default_rng(0), 4 * batch, architecture((784,), widths, 10)
-    options = {"steps": 4, "step_size": 1.0, "last_step": 0.1, "contribution_norm": None, "l2": 0.0}
+    options = {"step_size": 1.0, "last_step": 0.1, "contribution_norm": None, "l2": 0.0}
     described = layer_blocks(network, "gradient", seed=0, **options)
     X = rng.standard_normal((n, 784), dtype=np.float32) / np.float32(28)
     y = np.eye(10, dtype=np.float32)[rng.integers(10, size=n)]

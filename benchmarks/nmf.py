@@ -1,9 +1,9 @@
-"""Non-negative factorisation at equal, true (ε, δ): the synthetic data of paper 000, Table 2, and newsgroups' topics.
+"""Non-negative factorisation at equal, true (ε, δ): the synthetic data of DP-MBCD, Table 2, and newsgroups' topics.
 
 M = XY with half-normal factors, 1000 people, 200 items, rank 10; δ = 1e-5, replace-one; relative error ‖M − WH‖/‖M‖
 with W computed locally. "residuals" and "statistics" are DPNMF as it comes; "gradient" (cyclic batches) and "dp-sgd"
 (the same steps on Poisson batches) choose epochs and step size on other data of the same kind, which favours them. ε =
-None is scikit-learn's NMF. Beside the certificate's ε stands what paper 000 would print for a gradient run: no
+None is scikit-learn's NMF. Beside the certificate's ε stands what DP-MBCD would print for a gradient run: no
 guarantee.
 
 ``--topics`` factorises the 20-newsgroups counts (log(1 + count), rows of norm 1; the vocabulary was made from the same
@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 from data import folder
 from numpy.typing import NDArray
+from papers.published import claims, published_epsilon
 from run import record, recorded, table
 from scipy import sparse
 from sklearn.decomposition import NMF
@@ -121,7 +122,7 @@ def synthetic_cell(method: str, epsilon: float, batch: int, seed: int) -> Cell:
         "error": error(model, M),
         "seconds": time.perf_counter() - begin,
         "certified": model.certificate_.epsilon(DELTA),
-        "published": model.certificate_.published_epsilon(DELTA),
+        "published": published_epsilon(model.plan_.mechanism, DELTA, claims(model.plan_)),
         "epochs": model.epochs,
         "step_size": None if setting is None else setting[1],
     }

@@ -4,7 +4,7 @@ Medians over seeds of the relative error (f(w) − f*)/f* of the training object
 (80 % to train) at δ = 1/n², replace-one. Cells accumulate in ``results/untuned.jsonl``; a cell is made again only when
 code that it runs has changed. ``python benchmarks/untuned.py --seeds 5 --only a9a,Adult`` makes a part.
 
-Not all columns promise the same: *cyclic* and *perturbation* show the final model only; *tuned* picks, without privacy,
+Not all columns promise the same: *cyclic* shows the final model only; *tuned* picks, without privacy,
 the best of a small grid for every solver (so no private method can be expected to match it); diffprivlib is ε-DP.
 """
 
@@ -38,7 +38,6 @@ from tacit.solvers import (
     NoisyCyclicDescent,
     NoisyGradientDescent,
     NoisyStatistics,
-    ObjectiveTilt,
     ProximalSGD,
 )
 
@@ -54,7 +53,7 @@ BARS = {
     "breast cancer": (3.9, 0.97, 0.14),
 }
 """What the prototype of metric descent reached (its split and bounds were its own)."""
-METHODS = ("auto", "coordinate", "gradient", "sgd", "statistics", "perturbation", "cyclic")
+METHODS = ("auto", "coordinate", "gradient", "sgd", "statistics", "cyclic")
 SOLVED_IN = {
     "auto": "metric",
     "metric": "metric",
@@ -62,7 +61,6 @@ SOLVED_IN = {
     "gradient": "gradient",
     "sgd": "gradient",
     "statistics": "statistics",
-    "perturbation": "perturbation",
     "cyclic": "cyclic",
 }
 WATCHED = ("solvers", "run", "problem", "kernels")
@@ -80,7 +78,6 @@ def grid(method: str, size: int) -> list[dict[str, float]]:
         "gradient": {"steps": counts, "clip": tuple(c * p for c in clips)},
         "sgd": {"passes": (5, 20), "clip": (0.3 * p, p)},
         "statistics": {"clip": (0.3 * p, 0.6 * p, p), "ridge": (0.1, 1.0)},
-        "perturbation": {"curvature_share": (0.1, 0.25, 0.5), "clip": (0.3 * p, p)},
         "cyclic": {"epochs": (5, 20), "row_norm": (0.75, 1.5)},
     }
     names = axes[method]
@@ -94,7 +91,6 @@ def solver(method: str, settings: dict[str, float]) -> LinearSolver:
         NoisyGradientDescent,
         ProximalSGD,
         NoisyStatistics,
-        ObjectiveTilt,
         NoisyCyclicDescent,
     )
     return {kind.name: kind for kind in kinds}[method](**settings)
@@ -108,7 +104,7 @@ def fitted(problem: Problem, method: str | LinearSolver, epsilon: float, seed: i
         "delta": 1 / problem.n**2,
         "feature_bounds": (problem.low, np.ones(problem.size - 1)),
         "solver": method,
-        "view": "final_model" if name in {"cyclic", "perturbation"} else "all_iterates",
+        "view": "final_model" if name == "cyclic" else "all_iterates",
         "random_state": seed,
     }
     if problem.loss == "logistic":
@@ -343,7 +339,7 @@ def main(arguments: list[str]) -> int:
         dataset(name, options.seeds, options.methods.split(","), board)
     print(
         f"\nRelative error of the training objective, median of {options.seeds} seeds ({', '.join(SLOW)}: "
-        f"{min(options.seeds, SLOW_SEEDS)}); x = nμ/p.\nperturbation and cyclic: final model only; diffprivlib: ε-DP "
+        f"{min(options.seeds, SLOW_SEEDS)}); x = nμ/p.\ncyclic: final model only; diffprivlib: ε-DP "
         f"(δ = 0), linear regression without penalty; tuned: non-private, best of a grid.\n"
     )
     show(rows(names, options.seeds, board))

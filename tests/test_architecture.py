@@ -82,6 +82,23 @@ def test_only_the_torch_folder_imports_torch(path: Path) -> None:
         assert not any(name == "torch" or name.startswith("torch.") for name in names)
 
 
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(SRC)))
+def test_what_papers_print_stays_outside(path: Path) -> None:
+    """Formulas that no certificate rests on are in benchmarks/papers, and nothing here imports them."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+        assert not any(name.split(".")[0] in {"papers", "benchmarks"} for name in names)
+
+
+def test_a_certificate_answers_with_guarantees_only() -> None:
+    """Every public name of a certificate: a method that returns an ε which no theorem guarantees is not among them."""
+    numbers = {"epsilon", "delta", "mu"}
+    words = {"adjacency", "assumptions", "describe", "digest", "marks", "plan", "theorem", "theorems", "unit", "view"}
+    makers = {"from_json", "marked", "to_dict", "to_json"}
+    assert {name for name in dir(tacit.Certificate) if not name.startswith("_")} == numbers | words | makers
+
+
 def test_the_rule_would_notice_a_reversed_arrow(tmp_path: Path) -> None:
     bad = tmp_path / "bad.py"
     bad.write_text("from tacit.run import Channel\nimport tacit.audit.gdp\nfrom tacit import ledger\n")

@@ -43,7 +43,6 @@ def test_json_has_the_numbers_of_the_library() -> None:
     assert rows["cyclic-final"]["epsilon"] == pytest.approx(gdp_epsilon(mu, 1e-5), rel=1e-9)
     assert rows["cyclic-final"]["assumptions"][0].keys() == {"text", "evidence"}
     assert rows["cyclic"]["sigma_for_target"] > 4
-    assert rows["published"]["comparison_only"]
     assert data["derived"] == {
         "batches": 6,
         "batch_sizes": [100],

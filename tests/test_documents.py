@@ -11,13 +11,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import papers
 import pytest
 
 import tacit
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-MODULES = sorted(m.name for m in pkgutil.walk_packages(tacit.__path__, "tacit."))
+MODULES = sorted(
+    module.name
+    for package in (tacit, papers)
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}.")
+)
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:  # what type checkers and editors see; ``tests/test_architectu
     from tacit.audit import audit_epsilon as audit_epsilon
     from tacit.audit import audit_gdp as audit_gdp
     from tacit.audit import audit_one_run as audit_one_run
-    from tacit.errors import BoundViolated as BoundViolated
     from tacit.errors import BudgetExhausted as BudgetExhausted
     from tacit.errors import InvalidInput as InvalidInput
     from tacit.errors import LedgerCorrupt as LedgerCorrupt
@@ -70,7 +69,6 @@ _HOMES = {
     "BlockNetwork": "tacit.run.sums",
     "BlockPlan": "tacit.solvers.blocks",
     "BlockProblem": "tacit.run.blocks",
-    "BoundViolated": "tacit.errors",
     "BudgetExhausted": "tacit.errors",
     "Certificate": "tacit.accounting",
     "Convolution": "tacit.problem.layers",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 __all__ = [
-    "BoundViolated",
     "BudgetExhausted",
     "InvalidInput",
     "LedgerCorrupt",
@@ -47,10 +46,6 @@ class MechanismMismatch(TacitError, ValueError):
 
 class BudgetExhausted(TacitError, RuntimeError):
     """A release beyond the certified number, or a reservation beyond the ledger's limit."""
-
-
-class BoundViolated(TacitError, RuntimeError):
-    """A registered sum broke the bound that its certificate relies on: a bug, so nothing is released."""
 
 
 class LedgerError(TacitError, RuntimeError):

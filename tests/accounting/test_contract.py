@@ -70,7 +70,6 @@ def covered(accountant, ratio=0.5, steps=12):
             for g, n in ((Groups.FIXED, toeplitz), (Groups.INDEPENDENT, toeplitz), (Groups.FIXED, Independent()))
         ],
         "factorised": [{"noise": toeplitz, "sampling": s} for s in (FullBatch(), Cyclic(3), Separated(3, 4))],
-        "published-diffusion": [{"view": hidden(steps), "sampling": s} for s in (FullBatch(), Cyclic(3))],
     }[accountant.theorem.id]
     found = [Mechanism(adjacency=a, **common, **case) for a in Adjacency for case in cases]
     return [m for m in found if not accountant.gaps(m)]
@@ -259,7 +258,7 @@ def test_hidden_views_refuse_what_the_chain_theorems_do_not_know():
         m = Mechanism(adjacency="replace-one", ratio=0.5, steps=12, view=hidden(12, **change))
         said = {theorem.id: bound for theorem, bound in survey(m)}
         assert list(said) == IDS
-        for name in ("last-iterate", "last-iterate-averaged", "published-diffusion"):
+        for name in ("last-iterate", "last-iterate-averaged"):
             assert isinstance(said[name], NotCovered)
         assert certify(m).mu == pytest.approx(0.5 * math.sqrt(12))
 

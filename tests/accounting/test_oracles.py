@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from papers.published import diffusion_rdp
 
 from tacit.accounting import (
     gdp_delta,
@@ -14,7 +15,6 @@ from tacit.accounting import (
     last_iterate_mu,
     noisy_cyclic_mu,
     poisson_epsilon,
-    published_diffusion_rdp,
     selection_epsilon,
 )
 from tacit.accounting.selection import renyi_poisson_epsilon
@@ -138,7 +138,7 @@ MBCD_BATCHES = 25
 @pytest.mark.parametrize("case", ORACLES["mbcd_recursion_fig1"], ids=lambda c: f"j0={c['j0']}")
 def test_published_recursion_and_ours_beside_it(case):
     noise = np.full((case["K"], MBCD_BATCHES), case["o"])
-    found = published_diffusion_rdp(case["LF"], case["eta"], noise, case["Sg"], case["b"], case["j0"])
+    found = diffusion_rdp(case["LF"], case["eta"], noise, case["Sg"], case["b"], case["j0"])
     assert found == pytest.approx(case["R_over_alpha"], rel=1e-6)
     ratio = math.sqrt(case["eta"] * case["Sg"] ** 2 / (2 * case["b"] ** 2 * case["o"]))
     mu = noisy_cyclic_mu(MBCD_BATCHES, case["K"], case["LF"], ratio, position=case["j0"])

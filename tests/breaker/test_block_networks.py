@@ -268,7 +268,6 @@ def test_weights_beyond_all_measure_do_not_lengthen_a_contribution(
         network,
         "gradient" if statistic is GRADIENT else "statistics",
         seed=0,
-        steps=1,
         step_size=1.0,
         last_step=1.0,
         contribution_norm=C,
@@ -430,9 +429,7 @@ def test_every_release_of_a_jacobi_step_is_paid_for_and_taken_at_its_beginning(m
 
 def test_replicas_of_a_jacobi_run_are_single_runs() -> None:
     network = architecture((3,), (4,), 2)
-    described = layer_blocks(
-        network, "gradient", seed=0, steps=4, step_size=1.0, last_step=1.0, contribution_norm=None, l2=0.0
-    )
+    described = layer_blocks(network, "gradient", seed=0, step_size=1.0, last_step=1.0, contribution_norm=None, l2=0.0)
     plan = plan_blocks(1.0, 1e-5, blocks=described.blocks, n=8, batch_size=4, epochs=2, order="jacobi")
     problem = BlockNetwork(TableRows(table(8)), np.eye(2)[halves(8)], network, described.blocks)
     single = run_blocks(plan, problem, Channel(plan.certificate, 8, streams=Streams(0)))
@@ -442,7 +439,7 @@ def test_replicas_of_a_jacobi_run_are_single_runs() -> None:
     assert all(len(part) == 2 and np.abs(part[0] - part[1]).max() > 0 for part in both)
 
 
-def test_claims_of_the_paper_and_steps_do_not_touch_the_certificate() -> None:
+def test_steps_do_not_touch_the_certificate() -> None:
     found = set()
     for step_size, last in ((1e-6, 0.1), (4.0, 0.1), (4.0, 1.0), (1e30, 1e-6)):
         model = DPBlockMLPClassifier((4,), **{**PUBLIC, "sampling": "cyclic"}, step_size=step_size, last_step=last)

@@ -14,7 +14,7 @@ from scipy import sparse
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import DataConversionWarning
 
-from tacit.errors import TacitError
+from tacit.errors import InvalidInput, TacitError
 from tacit.estimators import (
     DPElasticNet,
     DPGeneralizedLinear,
@@ -25,6 +25,7 @@ from tacit.estimators import (
     DPLogisticRegression,
     DPRidge,
 )
+from tacit.mechanism.serialise import from_json
 from tacit.problem import FeatureUnits
 
 MAP = FeatureUnits.map
@@ -271,3 +272,13 @@ def test_bad_records_and_parameters_with_every_solver(solver):
         attempt(model, *data.draw(bad_records(model)))
 
     run()
+
+
+def test_objective_perturbation_is_no_longer_offered():
+    """Errata, T6: the solver is as unknown as any other word, and a saved description of the mechanism is refused."""
+    model = clone(MODELS["logistic"]).set_params(solver="perturbation", view="final_model")
+    with pytest.raises(InvalidInput, match=r"^solver must be one of 'auto', 'metric', .*, got 'perturbation'$"):
+        model.fit(table(), target(model))
+    saved = {"type": "ObjectivePerturbation", "adjacency": {"enum": "Adjacency", "name": "REPLACE_ONE"}, "l2": 1.0}
+    with pytest.raises(InvalidInput, match="not a mechanism's description: 'ObjectivePerturbation'"):
+        from_json(saved)

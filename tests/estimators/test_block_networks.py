@@ -71,11 +71,9 @@ def test_the_promise_is_the_composition_of_all_layers(digits):
     assert plan.ratio.shape == (15 * 14, 3)
     mu = math.sqrt((plan.ratio[::14] ** 2).sum())  # what one batch of an epoch tells: every layer, every epoch
     assert gdp_epsilon(mu, 1e-5) == pytest.approx(2.0, rel=1e-3)
-    assert model.certificate_.published_epsilon(1e-5) < 2.0  # what paper 000 would print: no guarantee
     assert model.planned_certificate(X).epsilon(1e-5) == model.certificate_.epsilon(1e-5)
     poisson = classifier(epsilon=2.0, layers=(8, 8), sampling="poisson").fit(X, y)
     assert poisson.plan_.ratio.min() > plan.ratio.min()
-    assert poisson.certificate_.published_epsilon(1e-5) is None
 
 
 def test_layers_and_weights_have_the_documented_shapes(digits):

@@ -65,7 +65,6 @@ def test_factors_come_back_to_the_bit(name: str, tmp_path: Path) -> None:
         assert alike(loaded.transform(rows), model.transform(rows))
     assert loaded.top_items(4) == model.top_items(4)
     assert loaded.certificate_ == model.certificate_ == loaded.plan_.certificate
-    assert loaded.certificate_.published_epsilon(1e-5) == model.certificate_.published_epsilon(1e-5)
     assert alike(loaded.plan_.ratio, model.plan_.ratio)
     assert alike(loaded.plan_.blocks[0].start, model.plan_.blocks[0].start)
     assert loaded.plan_.describe(1e-5) == model.plan_.describe(1e-5)
@@ -99,7 +98,7 @@ def test_a_file_holds_what_was_released_and_nothing_else(tmp_path: Path) -> None
         save_model(model, tmp_path / "m.json")
         document = json.loads((tmp_path / "m.json").read_text())
         assert document["fitted"].keys() == {"components_", "n_features_in_"} | fitted
-        assert document["public"].keys() == {"plan", "start"}
+        assert document["public"].keys() == {"blocks", "plan", "start"}
         assert document["public"]["plan"] == {"n": 300}
         assert document["parameters"].keys() == model.get_params(deep=False).keys() - {"budget", "random_state"}
 

@@ -25,7 +25,6 @@ MODELS: dict[str, Any] = {
     **{solver: tacit.DPRidge(solver=solver, **NUMBERS) for solver in ("metric", "statistics", "gradient", "sgd")},
     "coordinate": tacit.DPLasso(**NUMBERS),
     "cyclic": tacit.DPRidge(solver="cyclic", view="final_model", **NUMBERS),
-    "perturbation": tacit.DPLogisticRegression(solver="perturbation", view="final_model", **CLASSES),
     "softmax": tacit.DPSoftmaxRegression(**SHORT),
     "mapped": tacit.DPSoftmaxRegression(features=features.RandomFourier(4), **BUDGET, classes=[0, 1], epochs=2),
     "gates": tacit.DPConvexReLUClassifier(2, **SHORT),

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from tacit.kernels import minorant
-from tacit.kernels.diffusion import diffusion_rates
 
 
 def naive_energy(d, s, c):
@@ -87,15 +86,6 @@ def test_bounded_starts_bound_every_restart(seed):
         rest[0] += c[tau] * D
         exact = minorant.pool(*minorant.increments(rest, s[tau:].copy(), log_c[tau:].copy()))[0]
         assert found[tau] == pytest.approx(exact, rel=1e-8)
-
-
-def test_diffusion_rates_by_hand():
-    # v: 1, .25+1, …; step 1 holds the record, the others shrink by L²v/(L²v+1)
-    c, gain, variance = np.full(4, 0.5), np.full(4, 0.3), np.ones(4)
-    found = diffusion_rates(c, gain, variance, 2, 1)
-    v1 = 0.25 + 1
-    shrunk = 0.3 * (0.25 * v1) / (0.25 * v1 + 1)
-    assert found.tolist() == pytest.approx([0.0, 0.3, shrunk, shrunk + 0.3])
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def row(report: PlanReport, name: str) -> Row:
 
 def test_every_method_is_covered_under_replace_one(paper: PlanReport) -> None:
     assert [r.method.id for r in paper.rows] == [m.id for m in METHODS]
-    assert [r.letter for r in paper.rows] == list("abcdefgh")
+    assert [r.letter for r in paper.rows] == list("abcdefg")
 
 
 def test_poisson_row(paper: PlanReport) -> None:
@@ -71,16 +71,6 @@ def test_last_iterate_rows(paper: PlanReport) -> None:
     assert noisy_cyclic_delta(60, 400, C, 2 / 15, averaged) == pytest.approx(1e-5, rel=1e-6)
     full = last_iterate_mu([C] * 400, 2 / 15, 1.0)
     assert row(paper, "full-final").epsilon == pytest.approx(gdp_epsilon(full, 1e-5), rel=1e-9)
-
-
-def test_the_published_figure_is_larger_and_only_compared(paper: PlanReport) -> None:
-    published = row(paper, "published")
-    assert published.method.comparison
-    assert not published.tightest
-    assert published.sigma_for_target is None
-    expected = row(paper, "cyclic-final").certificate.published_epsilon(1e-5)
-    assert published.epsilon == pytest.approx(expected, rel=1e-12)
-    assert published.epsilon >= row(paper, "cyclic-final").epsilon
 
 
 def test_the_tightest_row_of_each_view_is_marked(paper: PlanReport) -> None:
@@ -139,7 +129,7 @@ def test_every_row_is_a_run_of_ours(n: int, b: int) -> None:
     report, records = make_report(s), np.eye(n, 2)
     total = LeastSquaresGradient(records, np.zeros(n), bound=1.0, row_norm=1.0)
     assert total.smoothness == 1.0
-    assert {r.method.id for r in report.rows} >= {m.id for m in METHODS} - {"published"}
+    assert {r.method.id for r in report.rows} >= {m.id for m in METHODS}
     for r in report.rows:
         assert r.runs
         (mechanism,) = r.certificate.plan
@@ -186,7 +176,7 @@ def test_the_batches_that_are_run_are_printed() -> None:
 @pytest.mark.parametrize(
     ("changes", "names"),
     [
-        ({"diameter": 1.0}, {"cyclic-final", "full-final", "published"}),
+        ({"diameter": 1.0}, {"cyclic-final", "full-final"}),
         ({"adjacency": Adjacency.ADD_REMOVE}, {"full-final"}),
         ({}, set()),
         ({"diameter": 1.0, "n": 10**7, "batch": 1000}, set()),  # the diameter is not used
@@ -234,8 +224,6 @@ def test_contraction(lr: float, l2: float, beta: float) -> None:
 def test_the_noise_for_a_target_reaches_it() -> None:
     report = make_report(SMALL.replace(target_epsilon=2.0, secret_partition=True))
     for r in report.rows:
-        if r.method.comparison:
-            continue
         assert r.sigma_for_target is not None
         for factor, holds in ((1.0, True), (0.999, False)):
             plan = r.method.make(SMALL.replace(sigma=factor * r.sigma_for_target))
@@ -300,7 +288,6 @@ def test_fixed_batches_are_refused_under_add_remove() -> None:
         ({"n": 10**12, "batch": 7}, "poisson-gaussian"),
         ({"n": 10**12, "batch": 7}, "last-iterate"),
         ({"lr": 1e300, "smoothness": 1e300}, "last-iterate"),
-        ({"lr": 100.0, "epochs": 400}, "published-diffusion"),
     ],
 )
 def test_extreme_values_are_refused_row_by_row(changes: dict[str, float], theorem: str) -> None:
@@ -324,13 +311,6 @@ def test_a_late_refusal_becomes_a_row_of_the_second_table(monkeypatch) -> None:
     console = Console(width=80, file=io.StringIO())
     print_plan(report, console)
     assert "No theorem covers any of the methods" in console.file.getvalue()
-
-
-def test_ours_never_exceeds_the_published_figure_even_where_steps_expand() -> None:
-    for lr in (0.5, 3.9, 4.0, 4.2, 6.0, 100.0):
-        report = make_report(SMALL.replace(lr=lr, epochs=40))
-        figures = [r.epsilon for r in report.rows if r.method.comparison]
-        assert all(e >= row(report, "cyclic-final").epsilon for e in figures)
 
 
 @pytest.mark.parametrize(
@@ -412,7 +392,7 @@ def test_equal_curves_are_drawn_once() -> None:
     figure = curves.draw_plan(curves.with_curves(make_report(SMALL)))
     (ax,) = figure.axes
     labels = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert len(labels) == len(ax.get_lines()) == 5
+    assert len(labels) == len(ax.get_lines()) == 4
     assert any(label.startswith("b, d, f  exact Gaussian composition") for label in labels)
     for word in ("n = 600", "b = 100", "σ = 4", "δ = 1e-05", "replace-one"):
         assert word in ax.get_title()

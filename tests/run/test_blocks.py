@@ -188,7 +188,6 @@ def test_contributions_that_are_not_finite_count_as_nothing():
         {"diameter": 3.0},
         {"diameter": 0.5},
         {"size": 0},
-        {"claimed_contraction": -1.0},
     ],
 )
 def test_bad_blocks_are_refused(change):

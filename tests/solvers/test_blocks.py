@@ -8,11 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tacit.accounting import Certificate, block_sweep_mu, certify, gdp_epsilon, poisson_epsilon
+from tacit.accounting import block_sweep_mu, certify, gdp_epsilon, poisson_epsilon
 from tacit.audit import audit_gdp
 from tacit.errors import BudgetExhausted, InvalidInput, MechanismMismatch, NotCovered
-from tacit.mechanism import AllIterates, BlockSweeps, ClaimedChain, Cyclic, FullBatch, Mechanism, Poisson, Schedule
-from tacit.mechanism.serialise import digest, from_json, to_json
+from tacit.mechanism import AllIterates, Cyclic, FullBatch, Poisson, Schedule
 from tacit.problem import Penalty
 from tacit.run import Channel, Streams
 from tacit.run import channel as channel_module
@@ -45,8 +44,8 @@ class TwoBlocks(BlockProblem):
 
 def pair(step=0.5, **change):
     return (
-        Block("a", np.zeros(2), 1.5, GradientStep(step), claimed_contraction=0.4, **change),
-        Block("b", np.zeros(1), 0.5, GradientStep(step), claimed_contraction=0.7, **change),
+        Block("a", np.zeros(2), 1.5, GradientStep(step), **change),
+        Block("b", np.zeros(1), 0.5, GradientStep(step), **change),
     )
 
 
@@ -98,50 +97,6 @@ def test_a_smaller_diameter_means_less_noise_where_every_record_is_read():
             sigma[name, batch] = channel_module.noise_std(plan.mechanism, total, 0)
     assert sigma["narrow", None] == pytest.approx(sigma["wide", None] / math.sqrt(2))
     assert sigma["narrow", 4] == sigma["wide", 4]
-
-
-# -- paper 000 beside it ------------------------------------------------------------------------------------------
-
-
-def test_the_published_figure_stands_beside_ours_and_changes_nothing():
-    plan = planned()
-    bare = replace(plan.mechanism, view=AllIterates())
-    assert plan.certificate.epsilon(DELTA) == certify(bare).epsilon(DELTA)
-    assert plan.certificate.theorems == certify(bare).theorems
-    assert plan.certificate.view == "every iterate"
-    assert certify(bare).published_epsilon(DELTA) is None
-    published = plan.certificate.published_epsilon(DELTA)
-    assert 0 < published < plan.certificate.epsilon(DELTA)
-    assert f"{published:.4g}" in plan.describe(DELTA)
-    assert planned(sampling="poisson").certificate.published_epsilon(DELTA) is None
-    silent = [replace(plan.blocks[0], claimed_contraction=None), plan.blocks[1]]
-    assert planned(blocks=silent).certificate.published_epsilon(DELTA) is None
-
-
-def test_the_published_figure_is_that_of_the_same_blocks_under_the_papers_view():
-    """The two-block example of errata E6: claimed Σμ² = 2.34 where 6.63 or 34.2 is true."""
-    sweeps, L = 1000, np.array([0.1, 0.5])
-    claimed = ClaimedChain(lipschitz=Schedule(np.tile(L, sweeps)), noise_std=Schedule.constant(1.0, 2 * sweeps))
-    common = {"adjacency": "zero-out", "ratio": 1.0, "steps": sweeps, "releases": 2, "sampling": Cyclic(2)}
-    from tacit.mechanism import FrozenArray
-
-    view = BlockSweeps(coupling=FrozenArray([[0.1, 0.65], [0.65, 0.5]]), noise_std=FrozenArray([1.0, 1.0]))
-    hidden, seen = Mechanism(**common, view=view), Mechanism(**common, view=AllIterates(claimed))
-    assert certify(seen).published_epsilon(DELTA) == pytest.approx(certify(hidden).published_epsilon(DELTA), rel=1e-12)
-    assert certify(seen).published_epsilon(DELTA) < gdp_epsilon(math.sqrt(6.63), DELTA) < certify(seen).epsilon(DELTA)
-
-
-def test_a_claim_is_written_hashed_and_read_again():
-    plan = planned(noise_schedule="linear")
-    again = from_json(to_json(plan.mechanism))
-    assert again == plan.mechanism
-    assert hash(again) == hash(plan.mechanism)
-    assert digest(plan.mechanism) != digest(replace(plan.mechanism, view=AllIterates()))
-    loaded = Certificate.from_json(plan.certificate.to_json())
-    assert loaded.published_epsilon(DELTA) == plan.certificate.published_epsilon(DELTA)
-    assert to_json(AllIterates()) == {"type": "AllIterates"}  # as before claims existed: digests keep their meaning
-    with pytest.raises(InvalidInput, match="one value per release"):
-        Mechanism(adjacency="zero-out", ratio=1.0, steps=3, view=plan.mechanism.view)
 
 
 # -- the final model ------------------------------------------------------------------------------------------------

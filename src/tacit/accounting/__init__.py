@@ -9,11 +9,6 @@ from tacit.accounting.block_sweeps import block_sweep_mu
 from tacit.accounting.calibrate import Calibration, affordable, banded_noise_multiplier, calibrate
 from tacit.accounting.certificate import ACCOUNTANTS, Bound, Certificate, certify, survey
 from tacit.accounting.curve import Curve, Gaussian, Profile, Sampled, compose
-from tacit.accounting.diffusion import (
-    published_diffusion_epochs,
-    published_diffusion_mixture,
-    published_diffusion_rdp,
-)
 from tacit.accounting.gdp import gdp_delta, gdp_epsilon, gdp_mu
 from tacit.accounting.last_iterate import (
     OptimalShifts,
@@ -22,7 +17,6 @@ from tacit.accounting.last_iterate import (
     noisy_cyclic_delta,
     noisy_cyclic_mu,
 )
-from tacit.accounting.perturbation import objective_perturbation_delta
 from tacit.accounting.poisson import poisson_epsilon
 from tacit.accounting.selection import selection_epsilon
 from tacit.accounting.theorem import Accountant, Assumption, Gap, Theorem
@@ -57,12 +51,8 @@ __all__ = [
     "last_iterate_shifts",
     "noisy_cyclic_delta",
     "noisy_cyclic_mu",
-    "objective_perturbation_delta",
     "participation_sensitivity",
     "poisson_epsilon",
-    "published_diffusion_epochs",
-    "published_diffusion_mixture",
-    "published_diffusion_rdp",
     "selection_epsilon",
     "survey",
 ]

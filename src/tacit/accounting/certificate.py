@@ -16,15 +16,13 @@ from tacit._digits import up
 from tacit.accounting.banded import BandedCyclicPoisson, FactorisedComposition
 from tacit.accounting.block_sweeps import BlockShift
 from tacit.accounting.curve import Curve, Gaussian, compose
-from tacit.accounting.diffusion import PublishedDiffusion, published_line
 from tacit.accounting.gaussian import GaussianComposition
 from tacit.accounting.last_iterate import LastIterateAveraged, LastIterateMinorant
-from tacit.accounting.perturbation import perturbation_bound
 from tacit.accounting.poisson import PoissonGaussian
 from tacit.accounting.selection import selection_curves
 from tacit.accounting.theorem import Accountant, Assumption, Theorem
 from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
-from tacit.mechanism import Adjacency, Evidence, Mechanism, ObjectivePerturbation, Part, Plan, Selection, Start
+from tacit.mechanism import Adjacency, Evidence, Mechanism, Part, Plan, Selection, Start
 from tacit.mechanism.serialise import digest, from_json, to_json
 
 __all__ = ["ACCOUNTANTS", "Bound", "Certificate", "certify", "survey"]
@@ -37,7 +35,6 @@ ACCOUNTANTS: tuple[Accountant, ...] = (
     BlockShift(),
     BandedCyclicPoisson(),
     FactorisedComposition(),
-    PublishedDiffusion(),
 )
 """Every theorem about a mechanism. A new one is added here and inherits the contract suite."""
 
@@ -114,17 +111,6 @@ class Certificate:
         """The GDP parameter if theorems cover the whole plan as Gaussian, else None."""
         found = [curve.mu for _, curve in self._combinations if isinstance(curve, Gaussian)]
         return min(found) if found else None
-
-    def published_epsilon(self, delta: float) -> float | None:
-        """What paper 000's recursion prints, block by block, for comparison: **not** a guarantee (errata E6).
-
-        Args:
-            delta: δ.
-
-        Returns:
-            The figure, or None if the plan has neither a hidden chain nor blocks with a claim of the paper.
-        """
-        return published_line(self._plan, _validate.delta(delta))
 
     def _tightest(self, delta: float) -> tuple[float, tuple[Bound, ...]]:
         best: tuple[float, tuple[Bound, ...]] | None = None
@@ -372,8 +358,6 @@ def _check_starts(plan: Plan) -> None:
 @functools.lru_cache(maxsize=256)
 def _bounds(part: Part, theorem: str | None) -> tuple[Bound, ...]:
     """Every covering theorem's bound; of several Gaussian ones only the smallest can ever be the tightest."""
-    if isinstance(part, ObjectivePerturbation):
-        return (Bound(*perturbation_bound(part, theorem)),)
     found = _selection_bounds(part, theorem) if isinstance(part, Selection) else _mechanism_bounds(part, theorem)
     gaussian = [b for b in found if isinstance(b.curve, Gaussian)]
     others = [b for b in found if not isinstance(b.curve, Gaussian)]
@@ -391,8 +375,6 @@ def _mechanism_bounds(mechanism: Mechanism, theorem: str | None) -> list[Bound]:
         missing = accountant.gaps(mechanism)
         if missing:
             gaps.append((accountant, missing))
-        elif theorem is None and isinstance(accountant, PublishedDiffusion):
-            continue  # never smaller than our own last-iterate bound: a figure for comparison
         else:
             found.append(Bound(accountant.theorem, accountant.curve(mechanism), accountant.assumptions(mechanism)))
     if not found:

@@ -1,7 +1,7 @@
 """What a file of a model by block coordinate descent holds beside its weights, and how the rest is made again.
 
 The plan is a function of public parameters, of n and of the noise, which is that of the certificate. So a file has n, a
-sample of the public start and, of networks, what the layers and their updates were at the fit: most of that leaves no
+sample of the public start, the updates of the blocks at the fit and, of networks, their layers: most of that leaves no
 trace in a certificate, which is about ratios. On the way out and on the way in everything is made again and compared.
 Nothing is made before it is known to be as large as the weights that the file holds.
 """
@@ -182,15 +182,12 @@ def describe_blocks(model: BlockModel) -> dict[str, Any]:
         Plain data.
     """
     plan: BlockPlan = model.plan_
-    starts = [sample_of_rows(block.start) for block in plan.blocks]
-    if isinstance(model, DPNMF):
-        return {"plan": {"n": int(plan.n)}, "start": starts[0]}
-    return {
+    described = {
         "plan": {"n": int(plan.n)},
-        "start": starts,
-        "network": _facts(model.network_),
+        "start": [sample_of_rows(block.start) for block in plan.blocks],
         "blocks": [_described(block) for block in plan.blocks],
     }
+    return described if isinstance(model, DPNMF) else {**described, "network": _facts(model.network_)}
 
 
 def rebuild_blocks(model: BlockModel, public: Any) -> None:
@@ -211,20 +208,17 @@ def rebuild_blocks(model: BlockModel, public: Any) -> None:
         _check_factors(model, n)
         first = _certified_part(model, n, 1)
         found, _ = model._planned(n, model.n_features_in_, _noise(first))
-        planned = None if not hasattr(model, "plan_") else [_described(block) for block in model.plan_.blocks]
-        starts = [public["start"]]
     else:
         K = _check_weights(model)
         first = _certified_part(model, n, len(model.coefs_))
         found, _, network = model._planned(n, model.n_features_in_, K, _noise(first))
-        planned, starts = public["blocks"], public["start"]
         _check_network(model, network, public["network"])
     if not _alike(to_json(found.certificate.plan), to_json(model.certificate_.plan)):
         raise InvalidInput(f"its plan is not the one that was certified (plan_, certificate_): {_CHANGED}")
     _check_marks(model)
-    if planned is not None and not _alike([_described(block) for block in found.blocks], planned):
+    _check_starts(found.blocks, public["start"])
+    if not _alike([_described(block) for block in found.blocks], public["blocks"]):
         raise InvalidInput(f"its blocks are not bounded or updated as it was planned (plan_): {_CHANGED}")
-    _check_starts(found.blocks, starts)
     ratio = first.ratio.to_array().reshape(found.ratio.shape)
     model.plan_ = dataclasses.replace(found, ratio=ratio, certificate=model.certificate_)
 
@@ -394,7 +388,7 @@ def _check_network(model: NetworkModel, network: Architecture, stored: Any) -> N
 
 
 def _described(block: Block) -> dict[str, Any]:
-    """All but the start, and what the paper would claim, which the certificate holds."""
+    """All but the start."""
     return {"constants": _facts(block.constants), "update": _facts(block.update)}
 
 

@@ -120,12 +120,10 @@ class _BlockNetworkModel(BaseEstimator):  # type: ignore[misc]
     ) -> tuple[BlockPlan, LayerBlocks, Architecture]:
         """Every public choice; no record is read. The noise is calibrated unless it is known (a saved model)."""
         budget, network, b = block_budget(self, n, _WHY), self._network(p, K), self._batch(n)
-        k = max(1, round(n / min(n, _validate.positive_int(batch_size=b))))
         described = layer_blocks(
             network,
             self.update,
             seed=public_seed("init_seed", self.init_seed),
-            steps=k * _validate.positive_int(epochs=self.epochs),
             step_size=self._step if self.step_size is None else self.step_size,
             last_step=LAST_STEP if self.last_step is None else self.last_step,
             contribution_norm=self.contribution_norm,
@@ -211,8 +209,7 @@ class DPBlockMLPClassifier(ClassifierMixin, _BlockNetworkModel):  # type: ignore
     each layer. Their sums are noised and released; the layers take a step, or solve the normal equations.
 
     Formal guarantee: ``certificate_``: the composition of all releases of all layers, with amplification for Poisson
-    batches. ``certificate_.published_epsilon`` is what paper 000 would print for cyclic batches; it is no guarantee
-    (errata E6, E9, E10).
+    batches.
 
     Assumptions: all parameters, ``feature_bounds`` and the classes are public, and so is the number of records.
 

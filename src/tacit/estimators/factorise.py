@@ -59,7 +59,6 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  
 
     Formal guarantee: ``certificate_``, the exact composition of all releases, for one row (``unit``). With
     release="items" it is *joint* (billboard) differential privacy: what everybody else learns about you is H.
-    ``certificate_.published_epsilon`` gives, for gradients, what paper 000 would print; it is no guarantee (E6).
 
     Assumptions: ``row_norm`` and all other parameters are public; under replace-one and zero-out n is, too.
 

@@ -4,7 +4,6 @@ from tacit.mechanism.adjacency import Adjacency
 from tacit.mechanism.frozen import FrozenArray, Schedule
 from tacit.mechanism.mechanism import Mechanism, Part, Plan, Selection, Trials
 from tacit.mechanism.noise import Factorised, Independent, Noise
-from tacit.mechanism.perturbation import ObjectivePerturbation
 from tacit.mechanism.sampling import (
     Cyclic,
     CyclicPoisson,
@@ -20,7 +19,6 @@ from tacit.mechanism.sampling import (
 from tacit.mechanism.view import (
     AllIterates,
     BlockSweeps,
-    ClaimedChain,
     Evidence,
     LastIterate,
     Memory,
@@ -34,7 +32,6 @@ __all__ = [
     "Adjacency",
     "AllIterates",
     "BlockSweeps",
-    "ClaimedChain",
     "Cyclic",
     "CyclicPoisson",
     "Evidence",
@@ -48,7 +45,6 @@ __all__ = [
     "Memory",
     "Noise",
     "NoiseShape",
-    "ObjectivePerturbation",
     "Output",
     "Part",
     "Partition",

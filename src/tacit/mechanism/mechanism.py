@@ -12,7 +12,6 @@ from tacit.errors import InvalidInput
 from tacit.mechanism.adjacency import Adjacency
 from tacit.mechanism.frozen import Schedule
 from tacit.mechanism.noise import Independent, Noise
-from tacit.mechanism.perturbation import ObjectivePerturbation
 from tacit.mechanism.sampling import Cyclic, FullBatch, Sampling
 from tacit.mechanism.view import AllIterates, BlockSweeps, LastIterate, View
 
@@ -74,9 +73,6 @@ class Mechanism:
         return Schedule.of(self.ratio, self.steps, name="ratio")
 
     def _check_view(self) -> None:
-        claimed = self.view.claimed if isinstance(self.view, AllIterates) else None
-        if claimed is not None and len(claimed.lipschitz) != self.steps * self.releases:
-            raise InvalidInput(f"view.claimed must hold one value per release ({self.steps * self.releases})")
         if isinstance(self.view, LastIterate):
             for name in ("lipschitz", "noise_std"):
                 if len(getattr(self.view, name)) != self.steps:
@@ -131,16 +127,15 @@ class Selection:
         label: for people.
     """
 
-    base: tuple[Mechanism | ObjectivePerturbation, ...]
+    base: tuple[Mechanism, ...]
     trials: Trials
-    holdout: tuple[Mechanism | ObjectivePerturbation, ...] = ()
+    holdout: tuple[Mechanism, ...] = ()
     label: str = "private selection"
 
     def __post_init__(self) -> None:
         for name in ("base", "holdout"):
             parts = getattr(self, name)
-            single = Mechanism | ObjectivePerturbation
-            if not isinstance(parts, tuple) or not all(isinstance(part, single) for part in parts):
+            if not isinstance(parts, tuple) or not all(isinstance(part, Mechanism) for part in parts):
                 raise InvalidInput(f"{name} must be a tuple of mechanisms")
         if not self.base:
             raise InvalidInput("base is empty: name the mechanism that one candidate runs")
@@ -159,7 +154,7 @@ class Selection:
         return self.base[0].unit
 
 
-Part = Mechanism | ObjectivePerturbation | Selection
+Part = Mechanism | Selection
 """What a plan may hold."""
 
 

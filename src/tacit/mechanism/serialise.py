@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any
 
 from tacit.errors import InvalidInput
-from tacit.mechanism import adjacency, mechanism, noise, perturbation, sampling, view
+from tacit.mechanism import adjacency, mechanism, noise, sampling, view
 from tacit.mechanism.frozen import FrozenArray, Schedule
 
 __all__ = ["digest", "from_json", "to_json"]
@@ -24,7 +24,6 @@ _RECORDS: dict[str, Any] = {
         mechanism.Trials,
         noise.Factorised,
         noise.Independent,
-        perturbation.ObjectivePerturbation,
         sampling.Cyclic,
         sampling.CyclicPoisson,
         sampling.FullBatch,
@@ -34,7 +33,6 @@ _RECORDS: dict[str, Any] = {
         sampling.WithoutReplacement,
         view.AllIterates,
         view.BlockSweeps,
-        view.ClaimedChain,
         view.LastIterate,
     )
 }
@@ -51,7 +49,6 @@ _ENUMS: dict[str, Any] = {
         view.Start,
     )
 }
-_KEPT = object()
 
 
 def _encode(value: object) -> Any:
@@ -66,9 +63,7 @@ def _encode(value: object) -> Any:
     if isinstance(value, tuple):
         return [_encode(item) for item in value]
     if dataclasses.is_dataclass(value):
-        # A field that came later leaves no trace where it is not used, so that older digests keep their meaning.
-        stated = [f for f in dataclasses.fields(value) if getattr(value, f.name) is not f.metadata.get("absent", _KEPT)]
-        fields = {f.name: _encode(getattr(value, f.name)) for f in stated}
+        fields = {f.name: _encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
         return {"type": type(value).__name__, **fields}
     return value
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
@@ -14,7 +14,6 @@ from tacit.mechanism.frozen import FrozenArray, Schedule
 __all__ = [
     "AllIterates",
     "BlockSweeps",
-    "ClaimedChain",
     "Evidence",
     "LastIterate",
     "Memory",
@@ -63,42 +62,9 @@ class Start(Enum):
     RELEASED = "a point released earlier in the same plan"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClaimedChain:
-    """What paper 000 would claim about the blocks of a run, release by release; **no theorem of ours reads it**.
-
-    It exists so that ``Certificate.published_epsilon`` can print the paper's figure beside ours (errata E6: it adds up
-    hidden-state bounds of blocks, which is false).
-
-    Attributes:
-        lipschitz: L_F as Lemma 4.1 of the paper states it, for every release in the order in which they are made.
-        noise_std: of the state after it, per release; only its proportions within a block matter.
-    """
-
-    lipschitz: Schedule
-    noise_std: Schedule
-
-    def __post_init__(self) -> None:
-        for name in ("lipschitz", "noise_std"):
-            if not isinstance(getattr(self, name), Schedule):
-                raise InvalidInput(f"{name} must be a Schedule over all releases: Schedule(values)")
-        if len(self.lipschitz) != len(self.noise_std) or self.noise_std.min <= 0:
-            raise InvalidInput("a claimed chain needs one Lipschitz constant and one positive noise level per release")
-
-
 @dataclass(frozen=True)
 class AllIterates:
-    """Every release is seen.
-
-    Attributes:
-        claimed: what paper 000 would claim about the same run (full or cyclic batches), for comparison only.
-    """
-
-    claimed: ClaimedChain | None = field(default=None, metadata={"absent": None})
-
-    def __post_init__(self) -> None:
-        if self.claimed is not None and not isinstance(self.claimed, ClaimedChain):
-            raise InvalidInput(f"claimed must be a ClaimedChain or None, got {type(self.claimed).__name__}")
+    """Every release is seen."""
 
 
 @dataclass(frozen=True, kw_only=True)

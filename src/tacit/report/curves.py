@@ -34,7 +34,6 @@ HUES = {
     "full": "#E69F00",
     "full-final": "#222222",
     "reshuffled": "#56B4E9",
-    "published": "#888888",
 }
 """Hues that stay apart for colour-blind readers (Okabe, Ito 2008), one per method."""
 
@@ -110,7 +109,7 @@ def draw_plan(report: PlanReport) -> Figure:
             curve.epochs,
             curve.epsilon,
             color=HUES[curve.row.method.id],
-            linestyle=":" if curve.row.method.comparison else ("-" if seen else "--"),
+            linestyle="-" if seen else "--",
             marker="o",
             markersize=2.5 if len(curve.epochs) > 1 else 5,
             label=_label(rows),

@@ -33,10 +33,6 @@ __all__ = ["MAX_CHAIN", "MAX_POISSON_STEPS", "METHODS", "PROBES", "Method", "Pro
 
 MAX_CHAIN = 4_000_000
 """Steps of a hidden chain that one evaluation may walk through (about a second)."""
-MAX_PUBLISHED_WORK = 400_000_000
-"""Batches × steps up to which the published recursion is iterated."""
-MAX_LOG_GROWTH = 600.0
-"""Growth of the published recursion's variance, in logarithms, that floating-point numbers hold."""
 MAX_POISSON_STEPS = 2_000_000
 """Steps up to which a privacy loss distribution is composed: seconds below, minutes above."""
 MAX_POISSON_MU = 10.0
@@ -157,15 +153,6 @@ def _secret_obstacle(s: Settings) -> Gap | None:
     return obstacle
 
 
-def _published_obstacle(s: Settings) -> Gap | None:
-    obstacle = _chain_obstacle(s)
-    if obstacle is None and s.n_batches * s.steps > MAX_PUBLISHED_WORK:
-        return Gap("steps", "the recursion runs once per batch: too long here", "use the last-iterate bound")
-    if obstacle is None and s.contraction and 2 * s.steps * math.log(s.contraction) > MAX_LOG_GROWTH:
-        return Gap("numbers", "the recursion overflows where steps expand this much", "use the last-iterate bound")
-    return obstacle
-
-
 # -- the rows ---------------------------------------------------------------------------------------------
 
 
@@ -181,7 +168,6 @@ class Method:
         obstacle: what stands in the way before the theorem is asked, or None.
         hidden: whether the contraction of a step enters.
         full: whether every step reads every record.
-        comparison: whether it is a published figure, to be compared with, not a row to choose.
     """
 
     id: str
@@ -191,7 +177,6 @@ class Method:
     obstacle: Callable[[Settings], Gap | None] = _no_obstacle
     hidden: bool = False
     full: bool = False
-    comparison: bool = False
 
     def runs(self, s: Settings) -> bool:
         """Whether code of ours runs it: our chains do not project, and divide by n, which add/remove hides."""
@@ -277,15 +262,6 @@ METHODS: tuple[Method, ...] = (
         full=True,
     ),
     Method("reshuffled", "batches reshuffled every epoch", "gaussian-composition", _shuffled),
-    Method(
-        "published",
-        "cyclic fixed batches: published figure, one block",
-        "published-diffusion",
-        lambda s: _cyclic(s, _chain(s)),
-        _published_obstacle,
-        hidden=True,
-        comparison=True,
-    ),
 )
 """The rows of the table, in this order."""
 

@@ -67,7 +67,6 @@ class Row:
             "epsilon": _plain(self.epsilon),
             "delta": delta,
             "mu": _plain(self.certificate.mu),
-            "comparison_only": self.method.comparison,
             "run_by_tacit": self.runs,
             "tightest_of_its_view": self.tightest,
             "sigma_for_target": _plain(self.sigma_for_target),
@@ -187,7 +186,7 @@ def make_report(settings: Settings) -> PlanReport:
         answer = _ask(method, settings, letter="abcdefghij"[len(rows)])
         if isinstance(answer, Row):
             rows.append(answer)
-        elif not (method.comparison and answer.gap in [refusal.gap for refusal in refusals]):
+        else:
             refusals.append(answer)
     for probe in PROBES:
         mechanism = probe.make(settings)
@@ -239,7 +238,7 @@ def _ask(method: Method, settings: Settings, letter: str) -> Row | Refusal:
 def _sigma_for_target(method: Method, settings: Settings) -> tuple[float | None, str]:
     """The least σ for the target ε, everything else unchanged, or why it is not given."""
     target = settings.target_epsilon
-    if target is None or method.comparison:
+    if target is None:
         return None, ""
     if method.theorem == "poisson-gaussian" and target > MAX_POISSON_TARGET:
         return None, f"not searched for: ε = {target:g} promises nothing"
@@ -257,10 +256,5 @@ def _marked(rows: Sequence[Row]) -> tuple[Row, ...]:
     """The rows, those with the smallest ε of their view marked."""
     best: dict[str, float] = {}
     for row in rows:
-        if not row.method.comparison:
-            best[row.theorem.view] = min(row.epsilon, best.get(row.theorem.view, math.inf))
-    out = []
-    for row in rows:
-        wins = not row.method.comparison and row.epsilon <= best[row.theorem.view] * (1 + 1e-9)
-        out.append(replace(row, tightest=wins))
-    return tuple(out)
+        best[row.theorem.view] = min(row.epsilon, best.get(row.theorem.view, math.inf))
+    return tuple(replace(row, tightest=row.epsilon <= best[row.theorem.view] * (1 + 1e-9)) for row in rows)

@@ -69,7 +69,7 @@ def _sigma(row: Row) -> str:
 
 
 def _style(row: Row) -> str:
-    return "dim" if row.method.comparison else ("bold green" if row.tightest else "")
+    return "bold green" if row.tightest else ""
 
 
 # -- what is covered --------------------------------------------------------------------------------------
@@ -115,8 +115,6 @@ def _footnote(report: PlanReport) -> str:
         "up; --json has every digit. Rows share σ, not accuracy: it is spread over n records by full batches, over b "
         "by the others."
     ]
-    if any(row.method.comparison for row in report.rows):
-        words.append("A published figure is shown for comparison; it holds for one block only.")
     words += [f"Row {row.letter}: σ {row.target_note}." for row in report.rows if row.target_note]
     return " ".join(words)
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Protocol, Self, TypeVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.errors import InvalidInput, MechanismMismatch
@@ -121,8 +121,6 @@ class Block:
         size: the length of the released sum, if it is not that of the block (statistics instead of gradients).
         diameter: the largest distance between two possible contributions, where it is smaller than 2C; used where every
             step reads every record.
-        claimed_contraction: L_F that paper 000 would claim for the block, for ``published_epsilon``; no theorem of ours
-            reads it. A number, one for each step, or None for "it would claim nothing".
     """
 
     name: str
@@ -131,7 +129,6 @@ class Block:
     update: Update
     size: int | None = None
     diameter: float | None = None
-    claimed_contraction: float | ArrayLike | None = None
 
     def __post_init__(self) -> None:
         if not (isinstance(self.name, str) and self.name):
@@ -152,8 +149,6 @@ class Block:
             raise InvalidInput(
                 f"diameter {self.reach:g} of block {self.name!r} must lie between its bound and twice that"
             )
-        if self.claimed_contraction is not None:
-            _validate.nonnegative_array("claimed_contraction", self.claimed_contraction)
 
     @property
     def shape(self) -> tuple[int, ...]:

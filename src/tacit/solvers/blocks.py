@@ -2,8 +2,8 @@
 
 A step draws a batch and updates the released blocks one after another, each from its own noisy sum over the same batch
 (Gauss–Seidel). Whatever happens to a noisy sum is post-processing, so the certificate is the composition over **all**
-block releases: exact for Gaussian noise, amplified if (and only if) batches are Poisson. The hidden-state bound of
-paper 000 per block, added up, is not valid for several blocks (errata E6) and is printed for comparison only.
+block releases: exact for Gaussian noise, amplified if (and only if) batches are Poisson. Hidden-state bounds of single
+blocks, added up as DP-MBCD does, are not valid (errata E6).
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from tacit.mechanism import (
     Adjacency,
     AllIterates,
     BlockSweeps,
-    ClaimedChain,
     Cyclic,
     FrozenArray,
     FullBatch,
@@ -101,13 +100,11 @@ class BlockPlan:
         return part
 
     def describe(self, delta: float) -> str:
-        """One line for people, with the figure that paper 000 would print."""
-        claimed = self.certificate.published_epsilon(delta)
-        published = "" if claimed is None else f"; paper 000 would print {claimed:.4g}, which is no guarantee (E6)"
+        """Describe the plan in one line."""
         names = ", ".join(block.name for block in self.blocks)
         return (
             f"ε = {up(self.certificate.epsilon(delta))} at δ = {delta:g} ({self.certificate.view}): blocks {names}; "
-            f"{self.epochs} epochs of {self.n_batches} batches, {self.sampling}{published}"
+            f"{self.epochs} epochs of {self.n_batches} batches, {self.sampling}"
         )
 
 
@@ -183,7 +180,7 @@ def plan_blocks(
 
     def make(noise: float) -> Plan:
         ratio = relative / noise
-        seen: View = AllIterates(_claimed(described, ratio, how))
+        seen: View = AllIterates()
         if lipschitz is not None:
             seen = _sweeps(lipschitz, described, ratio[0], relation, how, records / k)
         first = Mechanism(
@@ -243,27 +240,10 @@ def _shares(shares: Mapping[str, float] | None, blocks: tuple[Block, ...]) -> Ar
     return np.asarray(values / values.sum())
 
 
-def _claimed(blocks: tuple[Block, ...], ratio: Array, sampling: Sampling) -> ClaimedChain | None:
-    """What paper 000 would claim, if it claims anything about every block; its noise is η·σ/b ∝ 1/ratio."""
-    claims = [np.asarray(block.claimed_contraction, np.float64) for block in blocks if _claims(block, len(ratio))]
-    if isinstance(sampling, Poisson) or len(claims) < len(blocks):
-        return None
-    lipschitz = np.stack([np.broadcast_to(claim, len(ratio)) for claim in claims], axis=1)
-    return ClaimedChain(lipschitz=Schedule(lipschitz.ravel()), noise_std=Schedule((1 / ratio).ravel()))
-
-
 def _strength(ratio: Array, n_batches: int) -> float:
     """√(Σ ratio²) over the steps of the worst batch."""
     per_step = (ratio**2).sum(axis=1)
     return float(np.sqrt(max(per_step[j::n_batches].sum() for j in range(n_batches))))
-
-
-def _claims(block: Block, steps: int) -> bool:
-    """Whether a contraction is claimed for every step; one number does not speak for steps of changing size."""
-    if block.claimed_contraction is None:
-        return False
-    varies = isinstance(block.update, GradientStep) and callable(block.update.step_size)
-    return np.shape(block.claimed_contraction) == (steps,) or (np.ndim(block.claimed_contraction) == 0 and not varies)
 
 
 def _coupling(coupling: ArrayLike | None, blocks: tuple[Block, ...], variances: Array, view: str) -> Array | None:

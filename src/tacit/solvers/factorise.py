@@ -187,7 +187,7 @@ def item_block(
     if statistic is ItemStatistic.GRADIENT:
         penalty = Penalty.of(1, l1=l1, l2=l2, low=0.0)
         step = GradientStep(step_size, penalty, rows)
-        return Block("items", start, bound, step, size, claimed_contraction=abs(1 - step_size)), weight
+        return Block("items", start, bound, step, size), weight
     centred = statistic is ItemStatistic.RESIDUALS
     solve = ItemSolve(weight, centred, l1, l2, threshold, noise_ridge, damping, rows)
     reach = 2 * bound if centred else math.sqrt(2) * bound

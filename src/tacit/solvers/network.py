@@ -138,7 +138,6 @@ def layer_blocks(
     update: str,
     *,
     seed: int,
-    steps: int,
     step_size: float,
     last_step: float,
     contribution_norm: float | Sequence[float] | None,
@@ -152,7 +151,6 @@ def layer_blocks(
         network: the architecture.
         update: "gradient" or "statistics".
         seed: public.
-        steps: of the run.
         step_size: the longest way of a layer's weights in the first step, if all records agree (gradients); of a
             convolution divided by √(patches that an entry is in).
         last_step: of the last step, in units of the first.
@@ -183,10 +181,8 @@ def layer_blocks(
         norms.append(U)
         if statistic is LayerStatistic.GRADIENT:
             falling = Falling(s / (C * math.sqrt(c.map.uses)), share)  # a patch's weights act in many places
-            # Lemma B.1; where the step is longer than that, clipping shortens it, and the paper would not claim more.
-            claimed = np.minimum(1.0, np.abs([1 - falling.at(t, steps) * curvature * R**2 for t in range(steps)]))
             penalty = Penalty.of(1, l2=ridge) if ridge else None
-            blocks.append(Block(c.name, W, C, GradientStep(falling, penalty), claimed_contraction=claimed))
+            blocks.append(Block(c.name, W, C, GradientStep(falling, penalty)))
         else:
             solve = LayerSolve(a, curvature, ridge, noise_ridge, damping)
             bound, size = moments_bound(R, U, a), layer_size(c.map.weights, statistic)

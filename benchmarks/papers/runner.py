@@ -1,6 +1,6 @@
-"""Figure 1 of paper 000 from the runner's own schedules: what the paper would print beside what the certificate says.
+"""Figure 1 of DP-MBCD from the runner's own schedules: what the paper would print beside what the certificate says.
 
-``tacit.report.figures`` computes the same picture from arrays of noise, for the last iterate of one block. Here every
+``papers.figures`` computes the same picture from arrays of noise, for the last iterate of one block. Here every
 number comes from plans of ``tacit.plan_blocks``, i.e. from the noise that ``run_blocks`` adds: the paper's recursion
 (Corollary 4.5 with Lemma C.3, iterated, L_T = 1; errata E7, E8) on a plan's noise, and the certificate's composition,
 which holds for every iterate and for any number of blocks, where the sum of recursions does not (errata E6).
@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from papers.figures import ADAPTIVE, CONSTANT, EPOCHS_1, FIGURE_1
+from papers.published import published_epsilon
 from tacit import _validate
-from tacit.mechanism import AllIterates
-from tacit.report.figures import ADAPTIVE, CONSTANT, EPOCHS_1, FIGURE_1
 from tacit.run.blocks import Block, GradientStep
 from tacit.solvers.blocks import BlockPlan, plan_blocks
 from tacit.solvers.schedules import NoiseSchedule
@@ -62,7 +62,7 @@ class RunnerSeries:
         certified_epochs: what each epoch adds to the composition, K = 20.
         published_epochs: ε_K(α, j₀, k) averaged over j₀, K = 20.
         certified_epsilon: ε at δ = 1e-5 by the certificates.
-        published_epsilon: what the certificates say that the paper would print there, for the worst batch.
+        published_epsilon: what the paper would print there, for the worst batch.
     """
 
     label: str
@@ -90,7 +90,7 @@ def figure_1_plan(label: str, epochs: int) -> BlockPlan:
     """
     schedule, least = SCHEDULES[_validate.one_of(tuple(SCHEDULES), label=label)]
     eta, b, s = FIGURE_1.step_size, FIGURE_1.batch_size, FIGURE_1.sensitivity
-    block = Block("theta", np.zeros(1), s / 2, GradientStep(eta), claimed_contraction=FIGURE_1.lipschitz)
+    block = Block("theta", np.zeros(1), s / 2, GradientStep(eta))
     return plan_blocks(
         None,
         DELTA,
@@ -159,13 +159,8 @@ def _mu(plan: BlockPlan) -> float:
 
 
 def _claimed(plan: BlockPlan) -> float:
-    view = plan.mechanism.view
-    assert isinstance(view, AllIterates)
-    assert view.claimed is not None
-    assert view.claimed.lipschitz.is_constant
-    assert view.claimed.lipschitz.max == FIGURE_1.lipschitz
-    found = plan.certificate.published_epsilon(DELTA)
-    assert found is not None
+    found = published_epsilon(plan.mechanism, DELTA, [FIGURE_1.lipschitz])
+    assert found is not None  # cyclic batches
     return found
 
 
@@ -173,7 +168,7 @@ def _claimed(plan: BlockPlan) -> float:
 
 
 def figure_1_runner() -> Figure:
-    """Paper 000, Figure 1(a) and (b), from the runner's schedules (made without pyplot)."""
+    """DP-MBCD, Figure 1(a) and (b), from the runner's schedules (made without pyplot)."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12.8, 5.6), layout="constrained")
@@ -219,7 +214,7 @@ def _caption() -> str:
         for name, series in (("constant", constant), ("adaptive", adaptive))
     ]
     return (
-        "Paper 000, Figure 1, from the plans of plan_blocks: n = 2500, b = 100, $S_g$ = 1, $L_F$ = 0.98, $L_T$ = 1, "
+        "DP-MBCD, Figure 1, from the plans of plan_blocks: n = 2500, b = 100, $S_g$ = 1, $L_F$ = 0.98, $L_T$ = 1, "
         "η = 0.05, replace-one. The paper prints neither schedule.\n"
         "Certificate: composition, for every iterate and any number of blocks. Paper's figure: its recursion, for the "
         "last iterate; valid for one block only (errata E6).\n"

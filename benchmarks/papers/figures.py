@@ -1,4 +1,4 @@
-"""Figures of papers 003 and 000, computed again, with our last-iterate bound beside the published ones.
+"""Figures of the convex ReLU and DP-MBCD papers, computed again, with our last-iterate bound beside the published ones.
 
 Each figure has two functions: ``compare_…`` computes (and says how ours relates to the published bound, everywhere on
 the picture), ``figure_…`` draws. Nothing global: figures are made without pyplot.
@@ -15,15 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.accounting import (
-    gdp_epsilon,
-    last_iterate_mu,
-    noisy_cyclic_mu,
-    poisson_epsilon,
-    published_diffusion_epochs,
-    published_diffusion_mixture,
-    published_diffusion_rdp,
-)
+from papers.published import diffusion_epochs, diffusion_mixture, diffusion_rdp, theorem_2_8_mu
+from tacit.accounting import gdp_epsilon, last_iterate_mu, noisy_cyclic_mu, poisson_epsilon
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -33,15 +26,14 @@ __all__ = [
     "FIGURES",
     "Comparison",
     "Series",
-    "compare_000_1a",
-    "compare_000_1b",
-    "compare_000_4",
-    "compare_003_1",
-    "figure_000_1a",
-    "figure_000_1b",
-    "figure_000_4",
-    "figure_003_1",
-    "theorem_2_8_mu",
+    "compare_convex_relu_1",
+    "compare_dp_mbcd_1a",
+    "compare_dp_mbcd_1b",
+    "compare_dp_mbcd_4",
+    "figure_convex_relu_1",
+    "figure_dp_mbcd_1a",
+    "figure_dp_mbcd_1b",
+    "figure_dp_mbcd_4",
 ]
 
 Array = NDArray[np.float64]
@@ -83,32 +75,11 @@ def _caption(figure: Figure, text: str) -> None:
     figure.supxlabel(text, fontsize=8, color="#444444", x=0.01, ha="left")
 
 
-# -- paper 003, Figure 1 ------------------------------------------------------------------------------------
-
-
-def theorem_2_8_mu(ratio: float, contraction: float, n_batches: int, epochs: int) -> float:
-    """Theorem 2.8 of paper 003 (Bok et al. 2024, Theorem 4.5), with ratio = L/(bσ) and 0 < c < 1.
-
-    μ = (L/(bσ)) √(1 + c^{2k−2} (1−c²)/(1−c^k)² · (1−c^{k(E−1)})/(1+c^{k(E−1)})).
-
-    Args:
-        ratio: L/(bσ); in units of the clip on the sum, 2/σ under replace-one.
-        contraction: c.
-        n_batches: k.
-        epochs: E.
-
-    Returns:
-        The GDP parameter.
-    """
-    c, k = contraction, n_batches
-    log_c = math.log(c)
-    one_minus = -math.expm1(k * log_c)
-    late = -math.expm1(k * (epochs - 1) * log_c) / (1 + math.exp(k * (epochs - 1) * log_c))
-    return ratio * math.sqrt(1 + math.exp((2 * k - 2) * log_c) * -math.expm1(2 * log_c) / one_minus**2 * late)
+# -- convex ReLU, Figure 1 ------------------------------------------------------------------------------------
 
 
 @functools.cache
-def compare_003_1() -> Comparison:
+def compare_convex_relu_1() -> Comparison:
     """The final model's ε over epochs for three values of ηλ: n = 60000, b = 1000, σ = 15, δ = 1e-5, replace-one."""
     k, sigma, delta = 60, 15.0, 1e-5
     epochs = np.unique(np.concatenate([np.arange(1, 11), np.linspace(10, 400, 40).round()])).astype(int)
@@ -129,14 +100,14 @@ def compare_003_1() -> Comparison:
         Series("DP-SGD, every iterate (exact, PLD)", some.astype(float), sampled, None),
         Series("cyclic batches, every iterate (composition)", x, over(lambda e: 2 / sigma * math.sqrt(e)), None),
     )
-    return Comparison("003 figure 1", tuple(series), references)
+    return Comparison("convex ReLU, figure 1", tuple(series), references)
 
 
-def figure_003_1() -> Figure:
-    """Paper 003, Figure 1: where the final model of NoisyCGD costs less than all iterates of DP-SGD."""
+def figure_convex_relu_1() -> Figure:
+    """Convex ReLU paper, Figure 1: where the final model of NoisyCGD costs less than all iterates of DP-SGD."""
     from matplotlib.figure import Figure
 
-    data = compare_003_1()
+    data = compare_convex_relu_1()
     figure = Figure(figsize=(9.2, 5.0), layout="constrained")
     ax = figure.subplots()
     for series, colour in zip(data.series, (_BLUE, _ORANGE, _GREEN), strict=True):
@@ -151,19 +122,19 @@ def figure_003_1() -> Figure:
     ax.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False, fontsize=9)
     _caption(
         figure,
-        "Paper 003, Figure 1. With two or more batches our optimal shifts and Theorem 2.8 agree. Composition leaves "
-        "the picture (ε = 14.3 at 400).\nThe exact DP-SGD line ends at 1.317, below ηλ = 5.4·10⁻⁵: the paper's 1.33 is "
-        "an approximation (errata E3).",
+        "Convex ReLU paper, Figure 1. With two or more batches our optimal shifts and Theorem 2.8 agree. "
+        "Composition leaves the picture (ε = 14.3 at 400).\nThe exact DP-SGD line ends at 1.317, below ηλ = 5.4·10⁻⁵: "
+        "the paper's 1.33 is an approximation (errata E3).",
     )
     return figure
 
 
-# -- paper 000: Rényi divergence of the last iterate ----------------------------------------------------------
+# -- DP-MBCD: Rényi divergence of the last iterate ----------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _Diffusion:
-    """A setting of paper 000: noise o(k, j) of variance 2ηo in each step, sensitivity S_g, batch size b."""
+    """A setting of DP-MBCD: noise o(k, j) of variance 2ηo in each step, sensitivity S_g, batch size b."""
 
     lipschitz: float
     step_size: float
@@ -189,19 +160,17 @@ class _Diffusion:
 
     def published_mixture(self, noise: Array) -> float:
         """ε_K(α) as published."""
-        return published_diffusion_mixture(
-            self.lipschitz, self.step_size, noise, self.sensitivity, self.batch_size, self.alpha
-        )
+        return diffusion_mixture(self.lipschitz, self.step_size, noise, self.sensitivity, self.batch_size, self.alpha)
 
     def published_epochs(self, noise: Array, position: int) -> Array:
         """ε_K(α, j₀, k) for every epoch k, as published."""
         args = (self.lipschitz, self.step_size, noise, self.sensitivity, self.batch_size, position)
-        return self.alpha * published_diffusion_epochs(*args)
+        return self.alpha * diffusion_epochs(*args)
 
     def published_total(self, noise: Array, position: int) -> float:
         """ε_K(α, j₀) as published."""
         args = (self.lipschitz, self.step_size, noise, self.sensitivity, self.batch_size, position)
-        return self.alpha * published_diffusion_rdp(*args)
+        return self.alpha * diffusion_rdp(*args)
 
     def schedule(self, per_epoch: Array) -> Array:
         """o(k, j), the same for all batches of an epoch."""
@@ -221,7 +190,7 @@ _SCHEDULES = (("constant noise", CONSTANT, _BLUE), ("adaptive noise", ADAPTIVE, 
 
 
 @functools.cache
-def compare_000_1a() -> Comparison:
+def compare_dp_mbcd_1a() -> Comparison:
     """ε_K(α) over the number of epochs K, mixed over a random secret position in both bounds."""
     K = np.arange(1, EPOCHS_1 + 1)
     series = []
@@ -230,11 +199,11 @@ def compare_000_1a() -> Comparison:
         ours = np.array([FIGURE_1.ours_mixture(o) for o in runs])
         published = np.array([FIGURE_1.published_mixture(o) for o in runs])
         series.append(Series(label, K.astype(float), ours, published))
-    return Comparison("000 figure 1a", tuple(series))
+    return Comparison("DP-MBCD, figure 1a", tuple(series))
 
 
 @functools.cache
-def compare_000_1b() -> Comparison:
+def compare_dp_mbcd_1b() -> Comparison:
     """What epoch k alone leaves after K = 20 epochs, averaged over the position; then the whole, per position."""
     series = []
     positions = range(FIGURE_1.n_batches)
@@ -247,7 +216,7 @@ def compare_000_1b() -> Comparison:
         whole = np.array([FIGURE_1.alpha * FIGURE_1.ours(o, j) for j in positions])
         total = np.array([FIGURE_1.published_total(o, j) for j in positions])
         series.append(Series(f"{label}, all epochs", np.arange(FIGURE_1.n_batches).astype(float), whole, total))
-    return Comparison("000 figure 1b", tuple(series))
+    return Comparison("DP-MBCD, figure 1b", tuple(series))
 
 
 def _pair(ax: Axes, series: Series, colour: str, label: str) -> None:
@@ -267,29 +236,29 @@ def _noise_axis(ax: Axes) -> None:
     right.set_ylim(0, 1.25e5 * float(ADAPTIVE.max()))
 
 
-def figure_000_1a() -> Figure:
-    """Paper 000, Figure 1(a): the overall Rényi loss over epochs, constant and adaptive noise."""
+def figure_dp_mbcd_1a() -> Figure:
+    """DP-MBCD, Figure 1(a): the overall Rényi loss over epochs, constant and adaptive noise."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.2, 5.0), layout="constrained")
     ax = figure.subplots()
-    for series, (label, _, colour) in zip(compare_000_1a().series, _SCHEDULES, strict=True):
+    for series, (label, _, colour) in zip(compare_dp_mbcd_1a().series, _SCHEDULES, strict=True):
         _pair(ax, series, colour, label)
     ax.set(xlabel="epochs K", ylabel="Rényi loss $ε_K(α)$, α = 10", xticks=range(0, EPOCHS_1 + 1, 2), ylim=(0, None))
     _finish(
-        figure, ax, "n = 2500, b = 100, $S_g$ = 1, $L_F$ = 0.98, η = 0.05, α = 10", f"Paper 000, Figure 1(a). {_CHOSEN}"
+        figure, ax, "n = 2500, b = 100, $S_g$ = 1, $L_F$ = 0.98, η = 0.05, α = 10", f"DP-MBCD, Figure 1(a). {_CHOSEN}"
     )
     _noise_axis(ax)
     return figure
 
 
-def figure_000_1b() -> Figure:
-    """Paper 000, Figure 1(b): what each epoch leaves in the final Rényi loss, K = 20."""
+def figure_dp_mbcd_1b() -> Figure:
+    """DP-MBCD, Figure 1(b): what each epoch leaves in the final Rényi loss, K = 20."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.2, 5.0), layout="constrained")
     ax = figure.subplots()
-    data = compare_000_1b().series
+    data = compare_dp_mbcd_1b().series
     for alone, whole, (label, _, colour) in zip(data[::2], data[1::2], _SCHEDULES, strict=True):
         assert whole.published is not None
         _pair(ax, alone, colour, label)
@@ -298,7 +267,7 @@ def figure_000_1b() -> Figure:
     ax.set_yscale("log")
     ax.set(xlabel="epoch k", ylabel="loss that epoch k alone leaves, α = 10", xticks=range(0, EPOCHS_1 + 1, 2))
     caption = (
-        "Paper 000, Figure 1(b), mean over the record's batch j₀. Each point: only epoch k reads the record.\n"
+        "DP-MBCD, Figure 1(b), mean over the record's batch j₀. Each point: only epoch k reads the record.\n"
         f"Published points add up to their total; ours do not, because one bound covers all epochs at once.\n{_CHOSEN}"
     )
     _finish(figure, ax, "n = 2500, b = 100, $S_g$ = 1, $L_F$ = 0.98, η = 0.05, α = 10, K = 20", caption)
@@ -313,7 +282,7 @@ def _finish(figure: Figure, ax: Axes, title: str, caption: str) -> None:
     _caption(figure, caption)
 
 
-# -- paper 000, Figure 4 --------------------------------------------------------------------------------------
+# -- DP-MBCD, Figure 4 --------------------------------------------------------------------------------------
 
 FIGURE_4 = (
     ("caption: η = 0.1, $L_F$ = 0.9, b = 2, n = 40, α = 10", _Diffusion(0.9, 0.1, 2, 20, 10.0), (0.05, 0.1, 0.2)),
@@ -328,7 +297,7 @@ EPOCHS_4 = 30
 
 
 @functools.cache
-def compare_000_4() -> Comparison:
+def compare_dp_mbcd_4() -> Comparison:
     """ε_K(α) over epochs for three levels of constant noise, under both sets of hyper-parameters."""
     K = np.arange(1, EPOCHS_4 + 1)
     series = []
@@ -338,15 +307,15 @@ def compare_000_4() -> Comparison:
             ours = np.array([setting.ours_mixture(o) for o in runs])
             published = np.array([setting.published_mixture(o) for o in runs])
             series.append(Series(f"o = {level:g}", K.astype(float), ours, published))
-    return Comparison("000 figure 4", tuple(series))
+    return Comparison("DP-MBCD, figure 4", tuple(series))
 
 
-def figure_000_4() -> Figure:
-    """Paper 000, Figure 4: the Rényi loss of a strongly convex problem for several levels of noise."""
+def figure_dp_mbcd_4() -> Figure:
+    """DP-MBCD, Figure 4: the Rényi loss of a strongly convex problem for several levels of noise."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11.5, 5.0), layout="constrained")
-    series = iter(compare_000_4().series)
+    series = iter(compare_dp_mbcd_4().series)
     for ax, (title, setting, levels) in zip(figure.subplots(1, 2), FIGURE_4, strict=True):
         for colour, _ in zip((_ORANGE, _GREEN, _BLUE), levels, strict=True):
             one = next(series)
@@ -357,16 +326,16 @@ def figure_000_4() -> Figure:
         ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=3, frameon=False, fontsize=8)
     _caption(
         figure,
-        "Paper 000, Figure 4; its caption and its text name different hyper-parameters: both are shown, $S_g$ = 1. The "
+        "DP-MBCD, Figure 4; its caption and its text name different hyper-parameters: both are shown, $S_g$ = 1. The "
         "noise levels are ours.\nThe bound of Ye and Shokri (2022) is left out: the paper cites it without stating it.",
     )
     return figure
 
 
 FIGURES: dict[str, tuple[Callable[[], Comparison], Callable[[], Figure]]] = {
-    "003_figure_1": (compare_003_1, figure_003_1),
-    "000_figure_1a": (compare_000_1a, figure_000_1a),
-    "000_figure_1b": (compare_000_1b, figure_000_1b),
-    "000_figure_4": (compare_000_4, figure_000_4),
+    "convex_relu_figure_1": (compare_convex_relu_1, figure_convex_relu_1),
+    "dp_mbcd_figure_1a": (compare_dp_mbcd_1a, figure_dp_mbcd_1a),
+    "dp_mbcd_figure_1b": (compare_dp_mbcd_1b, figure_dp_mbcd_1b),
+    "dp_mbcd_figure_4": (compare_dp_mbcd_4, figure_dp_mbcd_4),
 }
 """Name → (compute, draw)."""
