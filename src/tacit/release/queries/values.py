@@ -95,7 +95,7 @@ class BoundedSum(Query):
         """Values inside and beyond both ends."""
         here = rng.normal(size=records) * 3
         there = here.copy()
-        here[0], there[0] = rng.normal(scale=9, size=2)
+        here[0], there[0] = rng.choice([0.0, 9.0, rng.normal()], size=2)
         X = np.zeros((records, 1))
         return Example(cls(TargetDistance(0.0, logarithmic=False), 1.5), Rows(X, here), Rows(X, there), np.zeros((1, 1)))
 
