@@ -208,8 +208,10 @@ class _Target:
             root = float(np.sqrt(share * (1 - share)))
             return cls(2 * share - 1, 2 * root, 2 * root)
         if loss.positive:
-            mean = float(np.clip(standard.target_mean, edge / 2, 1.0)) if problem.intercept else 1.0
-            return cls(mean, float(np.sqrt(max(standard.target_variance, standard.noise, 1e-12))), 1.0)
+            low, high = loss.target_range
+            half = (high - low) / 2
+            mean = float(np.clip(standard.target_mean, low + edge * half, high)) if problem.intercept else 1.0
+            return cls(mean, float(np.sqrt(max(standard.target_variance, standard.noise * half**2, 1e-12))), 1.0)
         return cls(0.0, 1.0, 1.0)
 
 

@@ -55,7 +55,7 @@ def standardise(session: Session, part: int, problem: Problem) -> Standard:
         The scales; columns that are constant by their bounds keep mean 0 and scale 1.
     """
     facts = problem.facts
-    ends = (0.0, 1.0) if problem.loss.positive else (-1.0, 1.0)
+    ends = problem.loss.target_range
     query = MomentSum(np.append(facts.low, ends[0]), np.append(facts.high, ends[1]), with_target=True)
     noise = session.noise_std(query, part) / facts.n
     first, second = np.split(session.release(query, part=part) / facts.n, 2)
