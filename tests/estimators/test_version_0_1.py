@@ -1,7 +1,7 @@
 """ε of every family equals that of version 0.1 for the same settings.
 
-``version_0_1.json`` was written by version 0.1 itself: for each case its parameters, the shape of the table, and what its
-certificate said.
+``version_0_1.json`` was written by version 0.1 itself: for each case its parameters, the shape of the table, and what
+its certificate said.
 """
 
 from __future__ import annotations

@@ -80,7 +80,7 @@ def test_one_mapped_copy_is_kept_at_a_time():
     assert first is again
     two = one.through(Standardise(np.zeros(3), np.full(3, 2.0)))
     list(two.parts())
-    assert records._table.mapped is list(two.parts())[0].X
+    assert records._table.mapped is next(two.parts()).X
     (fresh,) = one.parts()
     assert fresh is not first
     assert np.array_equal(fresh.X, first.X)

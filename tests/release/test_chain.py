@@ -102,7 +102,7 @@ def test_every_mismatch_is_refused(run):
         run(chain(steps=10), LEAST_SQUARES, m)
     with pytest.raises(MechanismMismatch, match="all iterates"):
         run(c, LEAST_SQUARES, Mechanism(adjacency="zero-out", ratio=1.0, steps=20))
-    with pytest.raises(MechanismMismatch, match="6 has 2 batches|of 5 records"):
+    with pytest.raises(MechanismMismatch, match="of 5 records"):
         run(chain(n=6), LEAST_SQUARES, m)
 
 

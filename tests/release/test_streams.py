@@ -153,9 +153,7 @@ def test_noise_never_hides_two_different_values(opened):
 
 def test_correlated_noise_hides_sums_of_one_bound_and_size(opened):
     """Rows of C⁻¹Z carry the scale of earlier rows."""
-    certificate = certify(
-        Mechanism(adjacency="zero-out", ratio=0.5, steps=3, noise=Factorised.toeplitz([1.0, 0.9]))
-    )
+    certificate = certify(Mechanism(adjacency="zero-out", ratio=0.5, steps=3, noise=Factorised.toeplitz([1.0, 0.9])))
     session = opened(certificate, np.zeros((1, 2)))
     session.release(VectorSum(100.0))
     point = session.checkpoint()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from solving import certified
+
 from tacit.audit import audit_gdp
 from tacit.mechanism import Adjacency
 from tacit.problem import ElasticNet, Facts, Logistic, Problem, Squared

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy import sparse, stats
 from sklearn.linear_model import Lasso, LogisticRegression
-
 from solving import PRIVATE, SILENT, certified, curvature, dense, many, objective, problem, solve
+
 from tacit.accounting import gdp_mu
 from tacit.errors import InvalidInput
-from tacit.problem import ElasticNet, Logistic
+from tacit.problem import Logistic
 from tacit.records import InMemory, Rows
 from tacit.release import open_session
 from tacit.release.queries import Blocks, CoordinateSweep, LossGradient
@@ -316,7 +316,7 @@ def test_and_floored_where_it_cannot_be_resolved():
 
 
 def test_e16_one_gaussian_release_instead_of_laplace_noise_for_each():
-    """Values in [0, 1]: ℓ2 sensitivity √p/n; DP-CD takes 2/n for each of p values, with Laplace noise and a factor p."""
+    """Values in [0, 1]: ℓ2 sensitivity √p/n; DP-CD takes 2/n for each of p values, Laplace noise and a factor p."""
     n, p = 4000, 8
     X = np.random.default_rng(0).choice([-1.0, 1.0], (n, p)) * math.sqrt(0.5)  # every square is 1/2
     task, records = problem(X, np.zeros(n) + 1, reach=1.0)

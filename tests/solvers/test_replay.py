@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from solving import certified
+
 from tacit.mechanism import Adjacency
 from tacit.problem import ElasticNet, Facts, Gamma, Huber, Logistic, Poisson, Problem, SmoothedHinge, Squared
 from tacit.records import InMemory

@@ -70,7 +70,7 @@ class Planned(Protocol):
 
 
 class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
-    """A model with a certificate. Subclasses say what is planned (``_planned``) and what a solution means (``_publish``).
+    """A model with a certificate. Subclasses say what is planned (``_planned``) and what a solution means (``_fitted``).
 
     Fitted attributes are set together, after the last release: a fit that fails or is interrupted leaves the model as
     it was.
@@ -140,18 +140,20 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         budget = self._budget(table)
         certificate, planned = self._reserved(table, budget)
         secret = budget.adjacency is Adjacency.ADD_REMOVE
-        with progress_bar(type(self).__name__, self._progress()) as progress:
-            with open_session(
+        with (
+            progress_bar(type(self).__name__, self._progress()) as progress,
+            open_session(
                 certificate,
                 InMemory(X, y),
                 ledger=self.ledger,
                 random_state=self.random_state,
                 note=type(self).__name__,
                 progress=progress,
-            ) as session:
-                if secret:
-                    session, planned, table = self._counted(session, table, budget)
-                solution = planned.solve(session)
+            ) as session,
+        ):
+            if secret:
+                session, planned, table = self._counted(session, table, budget)
+            solution = planned.solve(session)
         self._publish(planned, solution, table, session.certificate)
         return self
 
@@ -173,6 +175,12 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
         Where the number of records is secret, the plan follows from a noisy count. What is reserved then is the count
         and *any* μ-GDP fit with the rest of the budget; the plan that is returned is one for a nominal number.
+
+        Returns:
+            The certificate and the plan.
+
+        Raises:
+            NotCovered: if a fit that follows a noisy count is not μ-GDP.
         """
         secret = budget.adjacency is Adjacency.ADD_REMOVE
         planned = self._planned(dataclasses.replace(table, n=NOMINAL_RECORDS) if secret else table, budget)

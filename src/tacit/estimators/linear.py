@@ -99,9 +99,7 @@ class LinearFit:
         coef = solution.v[first:] * ratio
         constant = shift + scale * solution.v[0] - coef @ self.features.centre if first else 0.0
         errors = solution.standard_errors
-        return Coefficients(
-            coef, float(constant), None if errors is None else errors[first:] * ratio, solution.notes
-        )
+        return Coefficients(coef, float(constant), None if errors is None else errors[first:] * ratio, solution.notes)
 
 
 class LinearModel(PrivateEstimator):
@@ -150,9 +148,7 @@ class LinearModel(PrivateEstimator):
     def _features(self, table: Table) -> FeatureBounds:
         keep_zero = not self.fit_intercept
         constant = bool(self.fit_intercept)
-        return feature_bounds(
-            self.feature_bounds, table.p, sparse=table.sparse, keep_zero=keep_zero, constant=constant
-        )
+        return feature_bounds(self.feature_bounds, table.p, sparse=table.sparse, keep_zero=keep_zero, constant=constant)
 
     def _planned(self, table: Table, budget: Budget) -> LinearFit:
         """The problem in mapped units (the penalty stays on the user's coefficients), and a plan for each function."""
@@ -167,9 +163,7 @@ class LinearModel(PrivateEstimator):
         found = features.range()
         facts = Facts(table.n, found.low, found.high)
         problem = Problem(loss.rescaled(scale), mapped, facts, bool(self.fit_intercept))
-        share = Budget(
-            budget.epsilon, budget.delta, budget.adjacency, budget.view, budget.unit, copies=len(targets)
-        )
+        share = Budget(budget.epsilon, budget.delta, budget.adjacency, budget.view, budget.unit, copies=len(targets))
         solver = choose(problem, share)
         solver.check(problem, share)
         plan = Plan.of(*[solver.plan(problem, share)] * len(targets))

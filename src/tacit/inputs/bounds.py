@@ -55,7 +55,8 @@ def _check_range(name: str, low: Array, high: Array) -> None:
     beyond = (np.maximum(-low, high) > MAX_BOUND).any() or (np.maximum(low, -high) > MAX_BOUND).any()
     if beyond or ((low < high) & (high - low < 1 / MAX_BOUND)).any():
         raise InvalidInput(
-            f"{name} must lie within ±{MAX_BOUND:g}, and be equal or at least {1 / MAX_BOUND:g} apart: choose other units"
+            f"{name} must lie within ±{MAX_BOUND:g}, and be equal or at least {1 / MAX_BOUND:g} apart: choose other "
+            "units"
         )
 
 

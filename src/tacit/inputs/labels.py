@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.inputs.entries import check_entries
 from tacit.errors import InvalidInput
+from tacit.inputs.entries import check_entries
 from tacit.inputs.tables import labels_of
 
 __all__ = ["class_list", "class_numbers"]

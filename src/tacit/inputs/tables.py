@@ -16,8 +16,8 @@ from scipy import sparse
 from sklearn import config_context
 from sklearn.utils.validation import validate_data
 
-from tacit.inputs.entries import check_entries
 from tacit.errors import InvalidInput
+from tacit.inputs.entries import check_entries
 
 __all__ = ["columns_of", "labels_of", "numbers_of", "validate_table"]
 
@@ -65,7 +65,10 @@ def validate_table(estimator: Any, X: Any, y: Any = "no_validation", **options: 
     if not (y is None or isinstance(y, str)):
         check_entries("y", y)
     try:
-        with np.errstate(all="ignore"), config_context(assume_finite=False):  # the caller's settings cannot switch this check off
+        with (
+            np.errstate(all="ignore"),
+            config_context(assume_finite=False),
+        ):  # the caller's settings cannot switch this check off
             found = validate_data(estimator, X, y, dtype=[np.float64, np.float32], order=None, **options)
         fault = ""
     except (ValueError, TypeError, OverflowError) as error:

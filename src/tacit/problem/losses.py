@@ -8,8 +8,8 @@ in the units of the target. To add one, subclass ``Loss``; the class registers i
         def value(self, f, y): return np.logaddexp(f - y, y - f) - np.log(2)
         def derivative(self, f, y): return np.tanh(f - y)
 
-The derivative must act elementwise; certificates of a loss from outside of Tacit carry a mark that says so. Nothing else
-is trusted for privacy: contributions are clipped whatever the derivative returns, and the bounds only choose step sizes
+The derivative must act elementwise; certificates of a loss from outside of Tacit carry a mark that says so. Nothing
+else is trusted for privacy: contributions are clipped whatever the derivative returns, and the bounds only choose step sizes
 and natural clips. A guarantee about the final model also relies on ``convex`` and ``curvature``; the certificate then
 lists both as declared. Compiled code is looked up by exact type, so a subclass always runs its own derivative.
 """
@@ -215,7 +215,7 @@ class Logistic(Loss):
         return float(np.log(share / (1 - share)))
 
     def expansion(self, mean: float) -> tuple[float, float]:
-        """h = π(1 − π) and g = ½ for y = ±1, π the share of y = 1."""
+        """H = π(1 − π) and g = ½ for y = ±1, π the share of y = 1."""
         share = (1 + mean) / 2
         return share * (1 - share), 0.5
 
@@ -297,13 +297,13 @@ class Poisson(Loss):
         return float(np.log(mean))
 
     def expansion(self, mean: float) -> tuple[float, float]:
-        """h = mean, g = 1."""
+        """H = mean, g = 1."""
         return mean, 1.0
 
 
 @dataclass(frozen=True)
 class Gamma(Loss):
-    """y·e^{−f} + f for positive y in [e^{−r}, e^r] (in units of the geometric mean of their bounds), linear below f = −r.
+    """y·e^{−f} + f for positive y in [e^{−r}, e^r] (in units of their bounds' geometric mean), linear below f = −r.
 
     Attributes:
         reach: r, half of the logarithm of the ratio of the target's bounds.
@@ -361,5 +361,5 @@ class Gamma(Loss):
         return float(np.log(mean))
 
     def expansion(self, mean: float) -> tuple[float, float]:
-        """h = 1, g = 1/mean."""
+        """H = 1, g = 1/mean."""
         return 1.0, 1 / mean

@@ -165,11 +165,7 @@ class GradientChain:
         if not isinstance(view, LastIterate) or mechanism.steps != len(eta):
             raise MechanismMismatch("the certificate describes another chain: certify chain.mechanism(...)")
         batches = mechanism.sampling.n_batches if isinstance(mechanism.sampling, Cyclic) else 1
-        if (
-            batches != self.n_batches
-            or n != self.records
-            or not isinstance(mechanism.sampling, FullBatch | Cyclic)
-        ):
+        if batches != self.n_batches or n != self.records or not isinstance(mechanism.sampling, FullBatch | Cyclic):
             raise MechanismMismatch(
                 f"certified for {batches} batches, but the chain has {self.n_batches} of {n} records"
             )
@@ -178,7 +174,9 @@ class GradientChain:
         if not np.allclose(shares, 1 / batches if stated is None else stated.to_array(), rtol=1e-9, atol=0):
             raise MechanismMismatch("the certified shares of the batches are not those of this chain")
         if view.evidence is Evidence.CHECKED and self.prox is not None:
-            raise MechanismMismatch("the certificate says that the map was checked, but a prox of the caller's own is not checked: certify it as declared")
+            raise MechanismMismatch(
+                "the certificate says that the map was checked, but a prox of the caller's own is not: certify it as declared"
+            )
         if view.diameter is not None:
             raise MechanismMismatch("certified for a bounded domain, but this chain does not promise a projection")
         if query.smoothness is None:

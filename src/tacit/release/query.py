@@ -83,6 +83,14 @@ class Query(Bounded, ABC):
         """Σ of clipped contributions over each replica's members: (replicas, size).
 
         Overrides form no contributions where a product gives the sum at once; they must clip as this does.
+
+        Args:
+            rows: a part of the records.
+            state: one row per replica.
+            members: which of these records each replica reads.
+
+        Returns:
+            The sums.
         """
         index = np.flatnonzero(members.any(axis=0))  # records that no replica reads are never touched
         read = rows if len(index) == len(rows) else rows.take(index)

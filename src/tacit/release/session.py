@@ -1,4 +1,4 @@
-"""Sessions: one certified run over one set of records. ``open_session`` is the only place that marks, reserves, keys."""
+"""Sessions: one certified run over one set of records; ``open_session`` alone marks, reserves and keys."""
 
 from __future__ import annotations
 
@@ -51,9 +51,7 @@ class _Run:
         mechanism = self.certificate.plan.parts[part]
         if not isinstance(mechanism, Mechanism):
             raise MechanismMismatch("a session runs mechanisms; run each candidate of a selection by itself")
-        return Channel(
-            mechanism, self.certificate.digest, self.n, streams, replicas=self.replicas, resume=resume
-        )
+        return Channel(mechanism, self.certificate.digest, self.n, streams, replicas=self.replicas, resume=resume)
 
 
 class Session:
@@ -280,4 +278,3 @@ def open_session(
         run.entry = ledger.reserve(certificate, note, **({} if delta is None else {"delta": delta}))
     with np.errstate(all="ignore"):  # a warning, or a caller's errstate("raise"), would tell about a record
         yield Session(run, records, progress=progress)
-

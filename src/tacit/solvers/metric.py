@@ -123,7 +123,7 @@ class MetricDescent(Solver):
 
 
 def _signal(problem: Problem, budget: Budget) -> float:
-    """x = nμ/p."""
+    """X = nμ/p."""
     return problem.facts.n * budget.mu / problem.facts.size
 
 
@@ -219,6 +219,9 @@ def _target_units(session: Session, s: _Settings, problem: Problem, standard: St
     """Location and scale of the target: 0 and 1 for losses that have units of their own.
 
     The scale is the 90 % quantile of |t − mean|, or the standard deviation where it is visible above the noise.
+
+    Returns:
+        (location, scale).
     """
     if "target scale" not in s.stages:
         return 0.0, 1.0
@@ -254,9 +257,7 @@ def _ridge_of(penalty: Penalty) -> Array | float:
     return penalty.l2 if isinstance(penalty, ElasticNet) else 0.0
 
 
-def _start(
-    G: Array, b: Array, ridge: Array, loss: Loss, target: _Target, penalty: Penalty, problem: Problem
-) -> Array:
+def _start(G: Array, b: Array, ridge: Array, loss: Loss, target: _Target, penalty: Penalty, problem: Problem) -> Array:
     """The minimiser of the quadratic model at the constant model."""
     u, (h, gain) = np.zeros(len(b)), loss.expansion(target.mean)
     if problem.intercept:
@@ -274,9 +275,7 @@ def _curvature(features: Session, s: _Settings, loss: Loss, target: _Target, u: 
     return float(np.clip(1.25 * mean, 0.02 * top, top)), float(np.clip(mean, 0.02 * top, top))
 
 
-def _clip(
-    features: Session, descent: _Descent, s: _Settings, loss: Loss, target: _Target, u: Array, h: float
-) -> float:
+def _clip(features: Session, descent: _Descent, s: _Settings, loss: Loss, target: _Target, u: Array, h: float) -> float:
     """C/√p: grows with x; not far beyond the largest contributions, as far as noise lets them be seen."""
     if s.clip is not None:
         return s.clip

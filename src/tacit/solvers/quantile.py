@@ -11,9 +11,7 @@ ROUNDS = 6
 """Bisections: a public interval is halved this often."""
 
 
-def noisy_quantile(
-    session: Session, part: int, of: Statistic, level: float, low: float, high: float, n: int
-) -> float:
+def noisy_quantile(session: Session, part: int, of: Statistic, level: float, low: float, high: float, n: int) -> float:
     """A number near the ``level``-quantile of a statistic, within [low, high].
 
     Each round releases how many records lie below the middle of the interval, Σ 1{v ≤ t} plus noise: one record moves

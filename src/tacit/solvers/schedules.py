@@ -40,8 +40,8 @@ NAMES = ("constant", "linear", "step", "optimised")
 def decaying(steps: int) -> Array:
     """η_t/η_0: 1 for the first half (at least one step), then linear to 0.01.
 
-    With noise that grows as η_t^{−1/2} the sums of the last-iterate theorem are nearly linear in its variances, and small
-    batches cost little more than full ones.
+    With noise that grows as η_t^{−1/2} the sums of the last-iterate theorem are nearly linear in its variances, and
+    small batches cost little more than full ones.
 
     Args:
         steps: how many.

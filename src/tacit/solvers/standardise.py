@@ -71,6 +71,4 @@ def standardise(session: Session, part: int, problem: Problem) -> Standard:
     mean, scale = np.where(fixed, 0.0, mean), np.where(fixed, 1.0, scale)
     half = np.where(fixed, 0.0, h / scale)
     target_mean, target_variance = c[-1] + h[-1] * first[-1], h[-1] ** 2 * spread[-1]
-    return Standard(
-        Standardise(mean[:-1], scale[:-1]), half[:-1], float(target_mean), float(target_variance), noise
-    )
+    return Standard(Standardise(mean[:-1], scale[:-1]), half[:-1], float(target_mean), float(target_variance), noise)
