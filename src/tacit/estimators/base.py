@@ -70,7 +70,7 @@ class Planned(Protocol):
 
 
 class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
-    """A model with a certificate. Subclasses say what is planned (``_planned``) and what a solution means (``_fitted``).
+    """A model with a certificate. Subclasses say what is planned (``_planned``) and what a solution is (``_fitted``).
 
     Fitted attributes are set together, after the last release: a fit that fails or is interrupted leaves the model as
     it was.

@@ -175,7 +175,7 @@ class GradientChain:
             raise MechanismMismatch("the certified shares of the batches are not those of this chain")
         if view.evidence is Evidence.CHECKED and self.prox is not None:
             raise MechanismMismatch(
-                "the certificate says that the map was checked, but a prox of the caller's own is not: certify it as declared"
+                "the certificate says that the map was checked, but a prox is the caller's word: certify it as declared"
             )
         if view.diameter is not None:
             raise MechanismMismatch("certified for a bounded domain, but this chain does not promise a projection")
