@@ -9,9 +9,10 @@ in the units of the target. To add one, subclass ``Loss``; the class registers i
         def derivative(self, f, y): return np.tanh(f - y)
 
 The derivative must act elementwise; certificates of a loss from outside of Tacit carry a mark that says so. Nothing
-else is trusted for privacy: contributions are clipped whatever the derivative returns, and the bounds only choose step
-sizes and natural clips. A guarantee about the final model also relies on ``convex`` and ``curvature``; the certificate then
-lists both as declared. Compiled code is looked up by exact type, so a subclass always runs its own derivative.
+else is trusted for privacy: contributions are clipped whatever the derivative returns, and the bounds only choose
+step sizes and natural clips. A guarantee about the final model also relies on ``convex`` and ``curvature``; the
+certificate then lists both as declared. Compiled code is looked up by exact type, so a subclass always runs its own
+derivative.
 """
 
 from __future__ import annotations
