@@ -418,8 +418,8 @@ def test_the_steps_of_a_checkpoint_are_not_spent_twice_on_different_losses(tmp_p
 
 
 def test_a_seeded_run_stays_marked_after_restoring(tmp_path):
-    """The digest of a plan leaves the seed out, and the mark comes from plan.seed, not from the channel."""
-    p, m = plan(seed=1), linear()
+    """The digest of a plan leaves the seed out, and the mark comes from plan.random_state, not from the channel."""
+    p, m = plan(random_state=1), linear()
     go(p, m, 3)
     p.save(tmp_path / "c", m)
     again, other = plan(), linear()
@@ -431,7 +431,7 @@ def test_a_seeded_run_stays_marked_after_restoring(tmp_path):
 
 
 def test_a_seeded_run_stays_marked_in_the_trainer(tmp_path):
-    p, m = plan(seed=1), linear()
+    p, m = plan(random_state=1), linear()
     go(p, m, 3)
     p.save(tmp_path / "c", m)
     trainer = PrivateTrainer(
@@ -444,12 +444,12 @@ def test_a_seeded_run_stays_marked_in_the_trainer(tmp_path):
     assert SEEDED in trainer.certificate_.marks
 
 
-@pytest.mark.parametrize("name", ["noise", "seed", "n_steps", "budget", "clip_norm", "adjacency"])
+@pytest.mark.parametrize("name", ["noise", "random_state", "n_steps", "ledger", "clip_norm", "adjacency"])
 def test_a_plan_cannot_be_changed_after_it_has_begun(name):
-    """plan.noise = other.noise makes plan.certificate say ε = 0.06 for a run of ε = 6.9; plan.seed = None unmarks."""
-    p = plan(seed=1)
+    """plan.noise = other.noise makes the certificate say ε = 0.06 for a run of ε = 6.9; random_state = None unmarks."""
+    p = plan(random_state=1)
     go(p, linear(), 2)
-    value = {"noise": plan(noise_multiplier=50.0).noise, "seed": None, "n_steps": 3, "adjacency": "add-remove"}
+    value = {"noise": plan(noise_multiplier=50.0).noise, "random_state": None, "n_steps": 3, "adjacency": "add-remove"}
     with pytest.raises((AttributeError, MechanismMismatch)):
         setattr(p, name, value.get(name, 1.0))
 
@@ -588,7 +588,7 @@ def test_tiny_epochs_are_one_step_or_refused_in_words():
 
 
 def test_the_seed_is_part_of_what_processes_and_checkpoints_agree_on():
-    assert plan(seed=1).digest != plan().digest
+    assert plan(random_state=1).digest != plan().digest
 
 
 def test_a_ledger_that_never_saw_the_run_is_charged_when_it_is_restored(tmp_path):
@@ -599,7 +599,7 @@ def test_a_ledger_that_never_saw_the_run_is_charged_when_it_is_restored(tmp_path
     go(p, m, 3)
     p.save(tmp_path / "c", m)
     ledger = Ledger(tmp_path / "b.ledger", 500.0, 1e-3, adjacency="zero-out")
-    again, other = plan(budget=ledger), linear()
+    again, other = plan(ledger=ledger), linear()
     try:
         again.restore(tmp_path / "c", other, (X, Y))
         go(again, other)

@@ -45,7 +45,7 @@ def sampler(value: float, bands: int, adjacency: str, sigma: float = SIGMA):
     def score() -> float:
         plan = TrainingPlan(
             4, noise_multiplier=sigma, delta=1e-4, batch_size=4 // bands, steps=STEPS, learning_rate=1.0,
-            strategy=strategy if bands > 1 else "dpsgd", adjacency=adjacency, seed=next(seeds),
+            strategy=strategy if bands > 1 else "dpsgd", adjacency=adjacency, random_state=next(seeds),
         )  # fmt: skip
         model, seen = Offset(), [0.0]
         for batch in plan.batches(data):
@@ -114,7 +114,7 @@ def test_the_same_row_of_noise_twice_is_caught(monkeypatch):
 
         def score() -> float:
             plan = TrainingPlan(
-                4, noise_multiplier=SIGMA, delta=1e-4, batch_size=2, steps=2, strategy="dpsgd", seed=next(seeds)
+                4, noise_multiplier=SIGMA, delta=1e-4, batch_size=2, steps=2, strategy="dpsgd", random_state=next(seeds)
             )
             model, seen = Offset(), [0.0]
             for batch in plan.batches(data):

@@ -9,7 +9,7 @@ from torch import nn
 
 from tacit.torch import gradients as module
 from tacit.torch.gradients import PerRecordGradients
-from tacit.torch.layers import ALONE, RULES, chain_of
+from tacit.torch.layers import RECORD_LOCAL, RULES, chain_of
 from tacit.torch.objective import Objective
 from tacit.torch.records import Records
 
@@ -177,4 +177,4 @@ def test_dropout_masks_differ_between_records():
 
 
 def test_the_lists_do_not_overlap():
-    assert not set(ALONE) & set(RULES)
+    assert not set(RECORD_LOCAL) & set(RULES)
