@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from tacit.accounting import certify
-from tacit.errors import InvalidInput, MechanismMismatch
+from tacit.errors import BudgetExhausted, InvalidInput, MechanismMismatch
 from tacit.ledger import Ledger
 from tacit.mechanism import Cyclic, Evidence, Mechanism, Partition, Schedule
-from tacit.run import GradientChain, LeastSquaresGradient, VectorSum, contraction, run_chain
+from tacit.run import SEEDED, GradientChain, LeastSquaresGradient, VectorSum, contraction, run_chain
 
 
 @pytest.fixture(autouse=True)
@@ -56,10 +56,35 @@ def test_contraction_bounds_the_real_map():
 
 
 def test_running_returns_only_the_last_iterate():
-    total = least_squares()
-    theta, certificate = run_chain(chain(), total, certify(chain().mechanism(total, 3.0)), np.zeros(2))
+    total, ticks = least_squares(), []
+    certified = certify(chain().mechanism(total, 3.0))
+    theta, certificate = run_chain(chain(), total, certified, np.zeros(2), progress=lambda k, n: ticks.append((k, n)))
     assert theta.shape == (2,)
     assert certificate.view == "the final model"
+    assert certificate.marks == ()
+    assert ticks == [(k + 1, 20) for k in range(20)]
+
+
+def test_a_seed_repeats_and_marks():
+    total = least_squares()
+    certified = certify(chain().mechanism(total, 3.0))
+    (a, first), (b, _) = (run_chain(chain(), total, certified, np.zeros(2), seed=1) for _ in range(2))
+    assert np.array_equal(a, b)
+    assert first.marks == (SEEDED,)
+    assert SEEDED in str(first)
+    assert first.from_json(first.to_json()).marks == (SEEDED,)
+
+
+def test_the_budget_is_reserved_before_any_record_is_read(tmp_path, monkeypatch):
+    total = least_squares()
+    certified = certify(chain().mechanism(total, 3.0))
+    spent = certified.epsilon(1e-6)
+    with Ledger(tmp_path / "l.db", epsilon=1.2 * spent, delta=1e-6) as ledger:
+        run_chain(chain(), total, certified, np.zeros(2), budget=ledger, note="first")
+        monkeypatch.setattr(LeastSquaresGradient, "total", lambda *a: pytest.fail("a record was read"))
+        with pytest.raises(BudgetExhausted):
+            run_chain(chain(), total, certified, np.zeros(2), budget=ledger, note="second")
+        assert [entry.note for entry in ledger.entries()] == ["first"]
 
 
 def test_without_noise_the_chain_converges_to_the_ridge_solution():

@@ -7,7 +7,6 @@ import pytest
 
 from tacit.accounting import certify
 from tacit.errors import BudgetExhausted, MechanismMismatch
-from tacit.ledger import Ledger
 from tacit.mechanism import (
     Cyclic,
     CyclicPoisson,
@@ -23,7 +22,7 @@ from tacit.mechanism import (
     Trials,
     WithoutReplacement,
 )
-from tacit.run import SEEDED, Batches, Channel, Streams, VectorSum, batch_sizes, run
+from tacit.run import Batches, Channel, Streams, VectorSum, batch_sizes
 
 
 @pytest.fixture(autouse=True)
@@ -173,66 +172,29 @@ def test_a_checkpoint_does_not_print_its_key():
     assert str(point.key) not in repr(point)
 
 
-# -- run ----------------------------------------------------------------------------------------------------
+# -- post-processing of releases ----------------------------------------------------------------------------
 
 
-class Descent:
-    """Gradient descent towards the mean, as post-processing."""
-
-    def __init__(self, m: Mechanism, total: VectorSum, greedy: bool = False, lazy: bool = False) -> None:
-        self.m, self.total, self.greedy, self.lazy = m, total, greedy, lazy
-
-    def mechanism(self):
-        return self.m
-
-    def init(self, rng):
-        return np.zeros((1, 2))
-
-    def step(self, w, release):
-        if self.lazy:
-            return w
-        if self.greedy:
-            release(self.total, w)
-        return w - 0.5 * (w - release(self.total, w) / 6)
-
-    def solution(self, w):
-        return w[0]
+def descent(channel: Channel, total: VectorSum) -> np.ndarray:
+    """Gradient descent towards the mean: whatever happens to a release, the certificate holds."""
+    w = np.zeros((1, 2))
+    while channel.steps_left:
+        w = w - 0.5 * (w - channel.release(total, w) / 6)
+    return w[0]
 
 
-def test_run_returns_a_solution_and_a_certificate():
-    m, ticks = mechanism(), []
-    w, certificate = run(Descent(m, vectors()), vectors(), certify(m), progress=lambda k, n: ticks.append((k, n)))
-    assert w.shape == (2,)
-    assert certificate.marks == ()
-    assert ticks == [(1, 4), (2, 4), (3, 4), (4, 4)]
-
-
-def test_a_seed_repeats_and_marks():
-    m = mechanism()
-    (a, first), (b, _) = (run(Descent(m, vectors()), vectors(), certify(m), seed=1) for _ in range(2))
+def test_a_seed_repeats_and_another_does_not():
+    a, b, c, d = (descent(Channel(certify(mechanism()), 6, streams=Streams(s)), vectors()) for s in (1, 1, 2, None))
+    assert a.shape == (2,)
     assert np.array_equal(a, b)
-    assert first.marks == (SEEDED,)
-    assert SEEDED in str(first)
-    assert first.from_json(first.to_json()).marks == (SEEDED,)
+    assert not np.array_equal(a, c)
+    assert not np.array_equal(a, d)
 
 
-def test_run_refuses_another_certificate_and_a_miscounting_solver():
-    m, total = mechanism(), vectors()
-    with pytest.raises(MechanismMismatch, match="another mechanism"):
-        run(Descent(m, total), total, certify(mechanism(ratio=0.1)))
-    for kind in ("greedy", "lazy"):
-        with pytest.raises(MechanismMismatch, match="release"):
-            run(Descent(m, total, **{kind: True}), total, certify(m))
-
-
-def test_the_budget_is_reserved_before_any_record_is_read(tmp_path, monkeypatch):
-    m = mechanism()
-    certificate = certify(m)
-    spent = certificate.epsilon(1e-6)
-    with Ledger(tmp_path / "l.db", epsilon=1.2 * spent, delta=1e-6) as ledger:
-        run(Descent(m, vectors()), vectors(), certificate, budget=ledger, note="first")
-        never = vectors()
-        monkeypatch.setattr(VectorSum, "total", lambda *a: pytest.fail("a record was read"))
-        with pytest.raises(BudgetExhausted):
-            run(Descent(m, never), never, certificate, budget=ledger, note="second")
-        assert len(ledger.entries()) == 1
+def test_steps_are_counted_down_by_whole_steps():
+    channel = Channel(certify(mechanism(releases=2)), 6)
+    left = []
+    for _ in range(8):
+        channel.release(vectors(), np.zeros((1, 2)))
+        left.append(channel.steps_left)
+    assert left == [4, 3, 3, 2, 2, 1, 1, 0]

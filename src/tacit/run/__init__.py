@@ -4,7 +4,7 @@ from tacit.run.blocks import Block, BlockProblem, GradientStep, Position, Update
 from tacit.run.channel import Channel, Checkpoint
 from tacit.run.clipped_sum import REGISTRY, ClippedSum, LeastSquaresGradient, VectorSum, register
 from tacit.run.gradient_chain import GradientChain, contraction
-from tacit.run.loop import ChainStep, Release, Solver, drive_chain, run, run_chain
+from tacit.run.loop import ChainStep, drive_chain, run_chain
 from tacit.run.randomness import SEEDED, Streams
 from tacit.run.sampling import Batches, batch_count, batch_runs, batch_sizes
 from tacit.run.sweep import SWEEPS, Sweep, register_sweep
@@ -24,8 +24,6 @@ __all__ = [
     "GradientStep",
     "LeastSquaresGradient",
     "Position",
-    "Release",
-    "Solver",
     "Streams",
     "Sweep",
     "Update",
@@ -38,6 +36,5 @@ __all__ = [
     "register",
     "register_problem",
     "register_sweep",
-    "run",
     "run_chain",
 ]

@@ -1,9 +1,9 @@
-"""The loops: one for solvers that may show every release, one for chains of which only the end may be shown."""
+"""The loop of hidden chains: it owns the state, and only the end of the chain leaves it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,36 +11,15 @@ from numpy.typing import NDArray
 from tacit.accounting import Certificate
 from tacit.errors import MechanismMismatch
 from tacit.ledger import Ledger
-from tacit.mechanism import AllIterates, Mechanism, Plan
+from tacit.mechanism import AllIterates, Mechanism
 from tacit.run.channel import Channel
 from tacit.run.clipped_sum import ClippedSum
 from tacit.run.randomness import SEEDED, Streams
 
-__all__ = ["ChainStep", "Release", "Solver", "drive_chain", "run", "run_chain"]
+__all__ = ["ChainStep", "drive_chain", "run_chain"]
 
 Array = NDArray[np.float64]
-State = TypeVar("State")
-Release = Callable[[ClippedSum, Array], Array]
 Progress = Callable[[int, int], None]
-
-
-class Solver(Protocol[State]):
-    """Post-processing of releases: whatever it does with them, the certificate holds.
-
-    It may pass any registered sum over the same records to ``release``; the channel checks that it is one.
-    """
-
-    def mechanism(self) -> Mechanism:
-        """What it will ask for."""
-
-    def init(self, rng: np.random.Generator) -> State:
-        """A start that does not depend on records."""
-
-    def step(self, state: State, release: Release) -> State:
-        """One step: exactly ``mechanism().releases`` calls of ``release``."""
-
-    def solution(self, state: State) -> Array:
-        """What the user gets."""
 
 
 class ChainStep(Protocol):
@@ -62,51 +41,6 @@ def _open(certificate: Certificate, budget: Ledger | None, note: str, seed: int 
         budget.reserve(certificate, note)
     streams = Streams(seed)
     return (certificate.marked(SEEDED) if streams.seeded else certificate), streams
-
-
-def run(
-    solver: Solver[State],
-    total: ClippedSum,
-    certificate: Certificate,
-    *,
-    seed: int | None = None,
-    budget: Ledger | None = None,
-    note: str = "",
-    progress: Progress | None = None,
-) -> tuple[Array, Certificate]:
-    """Run a solver under a certificate for all iterates.
-
-    Args:
-        solver: asks for releases.
-        total: the registered sum that holds the records (the solver may pass others of its own).
-        certificate: must be the solver's own mechanism's.
-        seed: makes the run repeatable and marks its certificate "not private: seeded".
-        budget: a ledger; the certificate is reserved before any record is read.
-        note: for the ledger.
-        progress: called with (steps done, steps) after each step.
-
-    Returns:
-        The solution and the certificate, marked if seeded.
-
-    Raises:
-        MechanismMismatch: if the certificate is for something else, or its view hides iterates.
-    """
-    mechanism = solver.mechanism()
-    if certificate.plan != Plan.of(mechanism):
-        raise MechanismMismatch("the certificate was issued for another mechanism: certify solver.mechanism()")
-    if not isinstance(mechanism.view, AllIterates):
-        raise MechanismMismatch("this view hides iterates from the solver: run it as a chain (run_chain)")
-    certificate, streams = _open(certificate, budget, note, seed)
-    channel = Channel(certificate, total.records, streams=streams)
-    state = solver.init(streams.at("public"))
-    for k in range(mechanism.steps):
-        before = channel.steps_left
-        state = solver.step(state, channel.release)
-        if channel.steps_left != before - 1:
-            raise MechanismMismatch(f"the solver made other than {mechanism.releases} release(s) in step {k}")
-        if progress is not None:
-            progress(k + 1, mechanism.steps)
-    return solver.solution(state), certificate
 
 
 def run_chain(
@@ -146,7 +80,7 @@ def run_chain(
     if len(certificate.plan) != 1 or not isinstance(mechanism, Mechanism):
         raise MechanismMismatch("a chain runs one mechanism: certify it by itself")
     if isinstance(mechanism.view, AllIterates):
-        raise MechanismMismatch("the certificate is for all iterates: use run(), or certify the last iterate")
+        raise MechanismMismatch("the certificate is for all iterates: use a Channel, or certify the last iterate")
     step.check(mechanism, total)
     if replicas != 1 and budget is not None:
         raise MechanismMismatch("replicas are for audits of made-up records: a budget pays for one run")

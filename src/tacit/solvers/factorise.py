@@ -151,8 +151,6 @@ def item_block(
     l1: float,
     l2: float,
     threshold: float = 0.0,
-    noise_ridge: float = NOISE_RIDGE,
-    damping: float = DAMPING,
 ) -> tuple[Block, float]:
     """The public description of H, and α.
 
@@ -166,8 +164,6 @@ def item_block(
         l1: λ₁ on H.
         l2: λ₂ on H.
         threshold: of statistics, in units of their noise.
-        noise_ridge: of statistics.
-        damping: of statistics.
 
     Returns:
         The block and α.
@@ -189,6 +185,6 @@ def item_block(
         step = GradientStep(step_size, penalty, rows)
         return Block("items", start, bound, step, size), weight
     centred = statistic is ItemStatistic.RESIDUALS
-    solve = ItemSolve(weight, centred, l1, l2, threshold, noise_ridge, damping, rows)
+    solve = ItemSolve(weight, centred, l1, l2, threshold, NOISE_RIDGE, DAMPING, rows)
     reach = 2 * bound if centred else math.sqrt(2) * bound
     return Block("items", start, bound, solve, size, diameter=reach), weight

@@ -23,21 +23,13 @@ from tacit.errors import InvalidInput, NotCovered
 from tacit.mechanism import Adjacency, Mechanism, Partition, Poisson, Schedule
 from tacit.run import Channel, ClippedSum, GradientChain, batch_count, drive_chain
 from tacit.solvers.base import VIEWS
+from tacit.solvers.schedules import decaying
 
-__all__ = ["CyclicPlan", "decaying", "plan_cyclic", "run_plan"]
+__all__ = ["CyclicPlan", "plan_cyclic", "run_plan"]
 
 Array = NDArray[np.float64]
-CONSTANT_SHARE, LAST_STEP = 0.5, 0.01
-"""The first half of the steps is full, then they decay linearly to a hundredth."""
 LONGEST = 2.0
 """Steps beyond 2/(β + λ) expand."""
-
-
-def decaying(steps: int) -> Array:
-    """η_t/η_0: 1 for the first half (at least one step), then linear to 0.01."""
-    k = np.arange(steps)
-    flat = max(1, int(CONSTANT_SHARE * steps))
-    return np.where(k < flat, 1.0, 1 - (1 - LAST_STEP) * (k - flat + 1) / max(steps - flat, 1))
 
 
 @dataclass(frozen=True, eq=False)

@@ -142,8 +142,6 @@ def layer_blocks(
     last_step: float,
     contribution_norm: float | Sequence[float] | None,
     l2: float,
-    noise_ridge: float = NOISE_RIDGE,
-    damping: float = DAMPING,
 ) -> LayerBlocks:
     """Public descriptions of all weights.
 
@@ -156,8 +154,6 @@ def layer_blocks(
         last_step: of the last step, in units of the first.
         contribution_norm: C, for all connections or one each.
         l2: λ.
-        noise_ridge: of statistics.
-        damping: of statistics.
 
     Returns:
         The blocks.
@@ -184,7 +180,7 @@ def layer_blocks(
             penalty = Penalty.of(1, l2=ridge) if ridge else None
             blocks.append(Block(c.name, W, C, GradientStep(falling, penalty)))
         else:
-            solve = LayerSolve(a, curvature, ridge, noise_ridge, damping)
+            solve = LayerSolve(a, curvature, ridge, NOISE_RIDGE, DAMPING)
             bound, size = moments_bound(R, U, a), layer_size(c.map.weights, statistic)
             blocks.append(Block(c.name, W, bound, solve, size, moments_diameter(R, U, a)))
     shares = balanced_shares({block.name: math.sqrt(block.release_size) for block in blocks})

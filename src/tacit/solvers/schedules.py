@@ -1,4 +1,6 @@
-"""How noise is spread over a run: relative variances o(k, j) of epoch k and batch j, public and fixed beforehand.
+"""How noise and steps are spread over a run: public, and fixed beforehand.
+
+Noise: relative variances o(k, j) of epoch k and batch j. Steps of hidden chains: ``decaying``.
 
 Under composition only Σ 1/σ_t² over the steps that read a record counts. If w_t of the noise of step t is left in the
 end, then the least Σ w_t σ_t² at a given Σ 1/σ_t² has
@@ -6,7 +8,7 @@ end, then the least Σ w_t σ_t² at a given Σ 1/σ_t² has
     σ_t² ∝ w_t^{−1/2}                                                                (Cauchy–Schwarz),
 
 so noise that will be forgotten may be large. With disjoint batches each of them has a budget of its own, and the rule
-holds batch by batch. (Paper 000 leaves the choice of o(k, j) to future work.)
+holds batch by batch. (DP-MBCD leaves the choice of o(k, j) to future work.)
 """
 
 from __future__ import annotations
