@@ -11,9 +11,10 @@ import torch
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 
+from summing import Summed
 from tacit.errors import InvalidInput, MechanismMismatch
-from tacit.run.randomness import SEEDED
-from tacit.run.sampling import Batches
+from tacit.release import SEEDED
+from tacit.release.batches import Batches
 from tacit.torch import PrivateTrainer, TrainingPlan
 from tacit.torch import checkpoint as files
 from tacit.torch.gradients import PerRecordGradients
@@ -33,7 +34,7 @@ def _state(tmp_path, monkeypatch):
 
 def total(model, loss, data, mask, C=1.0, **how) -> np.ndarray:
     objective = Objective(model, loss)
-    summed = PerRecordGradients(objective, Records(data), C, **how)
+    summed = Summed(objective, Records(data), C, **how)
     theta = objective.flatten(objective.trainable()).numpy()[None]
     return summed.total(theta, np.asarray(mask, bool)[None])[0]
 
@@ -83,7 +84,7 @@ def test_a_trusted_layer_whose_call_was_changed_is_not_trusted(where):
     if where == "layer":  # what accelerate, peft and friends do
         old = model[0].forward
         model[0].forward = lambda x: old(x - x.mean(dim=0))
-    summed = PerRecordGradients(objective, Records((X[:20] * 5, Y[:20])), 1.0)
+    summed = Summed(objective, Records((X[:20] * 5, Y[:20])), 1.0)
     if where == "late hook":
         handle = model[0].register_forward_hook(centre)
     if where == "global hook":
@@ -302,7 +303,7 @@ def test_a_layer_that_was_exchanged_during_a_run_is_used():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
     objective = Objective(model, LOSS)
-    summed = PerRecordGradients(objective, Records((X, Y)), 1.0)
+    summed = Summed(objective, Records((X, Y)), 1.0)
     model[1] = nn.Tanh()
     theta = objective.flatten(objective.trainable()).numpy()[None]
     found = summed.total(theta, np.ones((1, 60), bool))[0]
@@ -339,8 +340,8 @@ def test_two_runs_from_one_checkpoint_do_not_cancel_each_others_noise(tmp_path, 
     clean: list[np.ndarray] = []
     kept = PerRecordGradients.total
 
-    def spy(self, state, batch):
-        clean.append(kept(self, state, batch))
+    def spy(self, rows, state, members):
+        clean.append(kept(self, rows, state, members))
         return clean[-1].copy()
 
     monkeypatch.setattr(PerRecordGradients, "total", spy)
@@ -663,7 +664,7 @@ def test_batch_norm_switched_to_training_later_leaves_no_statistics():
     for vectorised in (True, False):
         model = nn.Sequential(nn.Conv1d(1, 4, 1), nn.BatchNorm1d(4), nn.Flatten(), nn.Linear(16, 3)).eval()
         objective = Objective(model, LOSS)
-        summed = PerRecordGradients(objective, Records((X[:, None], Y)), 1.0, vectorised=vectorised)
+        summed = Summed(objective, Records((X[:, None], Y)), 1.0, vectorised=vectorised)
         model.train()
         theta = objective.flatten(objective.trainable()).numpy()[None]
         with pytest.raises(InvalidInput):

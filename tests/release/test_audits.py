@@ -117,7 +117,7 @@ def test_clipping_switched_off_is_caught(monkeypatch):
 
 
 def test_a_sensitivity_without_the_factor_two_is_caught(monkeypatch):
-    monkeypatch.setattr(query_module, "sensitivity", lambda mechanism, query: query.bound)
+    monkeypatch.setattr(channel_module, "sensitivity", lambda mechanism, query: query.bound)
     assert verdict(FULL, one(1.0), one(-1.0), summed).violated
 
 

@@ -14,7 +14,7 @@ from tacit.ledger import Ledger
 from tacit.mechanism import Factorised, Mechanism, Plan, Selection, Trials
 from tacit.records import InMemory
 from tacit.release import SEEDED, open_session
-from tacit.release.queries import VectorSum
+from tacit.release.queries import GramSum, VectorSum
 
 TABLE = np.random.default_rng(0).normal(size=(6, 2))
 
@@ -108,9 +108,17 @@ def test_replicas_are_marked_and_not_paid_for(opened, tmp_path):
         assert ledger.entries() == ()
 
 
-def test_a_warning_about_a_record_is_silenced():
-    with open_session(certify(mechanism()), InMemory(TABLE)), np.errstate():
-        assert np.geterr()["over"] == "ignore"
+def test_a_warning_about_a_record_is_silenced_whatever_the_caller_has_set():
+    huge = np.array([[1e308, 1e308], [1e308, -1e308]])
+    with np.errstate(all="raise"), open_session(certify(mechanism()), InMemory(huge)) as session:
+        assert np.isfinite(session.release(GramSum(1.0))).all()
+
+
+def test_a_closed_session_releases_nothing():
+    with open_session(certify(mechanism()), InMemory(TABLE)) as session:
+        session.release(VectorSum(1.0))
+    with pytest.raises(MechanismMismatch, match="closed"):
+        session.release(VectorSum(1.0))
 
 
 # -- resume -----------------------------------------------------------------------------------------------------
@@ -142,9 +150,11 @@ def test_resume_refuses_another_certificate(opened):
 
 def test_resume_is_not_charged_again(opened, tmp_path):
     with Ledger(tmp_path / "l.db", epsilon=99.0, delta=1e-6) as ledger:
-        point = opened(certify(mechanism()), TABLE, ledger=ledger).checkpoint()
-        opened(certify(mechanism()), TABLE, ledger=ledger, resume=point)
+        first = opened(certify(mechanism()), TABLE, ledger=ledger)
+        opened(certify(mechanism()), TABLE, ledger=ledger, resume=first.checkpoint(), entry=first.entry)
         assert len(ledger.entries()) == 1
+        opened(certify(mechanism()), TABLE, ledger=ledger, resume=first.checkpoint())  # begun without this ledger
+        assert len(ledger.entries()) == 2
 
 
 def test_a_seeded_session_is_marked_also_when_resumed(opened):

@@ -150,7 +150,7 @@ def test_a_hundred_thousand_released_numbers_have_the_certified_noise(opened, fo
     sigma = np.repeat(2 / ratios, MANY // releases)  # clips are 1 after whitening: replaced, a record moves a sum by 2
     (rows,) = records.parts()
     content = one.fingerprint(rows, one.start(rows, np.zeros(MANY)))
-    stream = Streams(7).child(f"{session.certificate.digest}/0").at("sweep", 0, content)
+    stream = Streams(7).child(f"{certificate.digest}/0").at("sweep", 0, content)
     np.testing.assert_allclose(noise, sigma * stream.standard_normal(MANY), rtol=1e-12)
     z = noise / sigma
     assert z.std() == pytest.approx(1, abs=4.5 / np.sqrt(2 * MANY))

@@ -8,6 +8,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
+import numpy as np
 from sklearn.base import BaseEstimator
 
 from tacit.accounting import Certificate, certify
@@ -141,6 +142,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         certificate, planned = self._reserved(table, budget)
         secret = budget.adjacency is Adjacency.ADD_REMOVE
         with (
+            np.errstate(all="ignore"),  # a solver's own warnings come and go with the noise
             progress_bar(type(self).__name__, self._progress()) as progress,
             open_session(
                 certificate,

@@ -2,8 +2,8 @@
 
 from tacit.release.batches import batch_count, batch_runs, batch_sizes
 from tacit.release.chain import Chain, GradientChain, contraction
-from tacit.release.channel import Channel, Checkpoint
-from tacit.release.query import QUERIES, Bounded, Example, Members, Query, noise_std, register, sensitivity
+from tacit.release.channel import Channel, Checkpoint, noise_std, sensitivity
+from tacit.release.query import QUERIES, Bounded, Example, Members, Query, register
 from tacit.release.session import Progress, Session, open_session
 from tacit.release.streams import SEEDED, Streams
 from tacit.release.sweep import Sweep

@@ -29,7 +29,8 @@ from tacit.mechanism import (
 )
 from tacit.problem import Penalty
 from tacit.release.batches import batch_sizes
-from tacit.release.query import Query, noise_std
+from tacit.release.channel import noise_std
+from tacit.release.query import Query
 
 __all__ = ["Chain", "GradientChain", "contraction"]
 

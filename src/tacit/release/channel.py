@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.errors import BudgetExhausted, MechanismMismatch
 from tacit.factorisation import StreamingNoise, StreamState
-from tacit.mechanism import Factorised, FullBatch, Independent, Mechanism
+from tacit.mechanism import Adjacency, Factorised, FullBatch, Independent, Mechanism
 from tacit.release.batches import Batches
-from tacit.release.query import Bounded, Members, noise_std, sensitivity
+from tacit.release.query import Bounded, Members
 from tacit.release.streams import Streams
 
-__all__ = ["Channel", "Checkpoint"]
+__all__ = ["Channel", "Checkpoint", "noise_std", "sensitivity"]
 
 Array = NDArray[np.float64]
 
@@ -51,6 +51,45 @@ class Checkpoint:
 
     def __repr__(self) -> str:
         return f"Checkpoint(step={self.step}, release={self.release})"  # never the key
+
+
+def sensitivity(mechanism: Mechanism, query: Bounded) -> float:
+    """Δ: how far a sum of bounded contributions moves between neighbours.
+
+    C if a record's contribution vanishes. If it is replaced: the diameter of the set of contributions (2C at most), but
+    only where every step reads every record. Theorems about sampled batches compare with a batch that holds neither
+    record, so there Δ is 2C whatever the diameter.
+
+    Args:
+        mechanism: what is running.
+        query: what is asked.
+
+    Returns:
+        Δ.
+    """
+    if mechanism.adjacency is Adjacency.REPLACE_ONE and isinstance(mechanism.sampling, FullBatch):
+        return query.diameter
+    return mechanism.adjacency.sum_factor * query.bound
+
+
+def noise_std(mechanism: Mechanism, query: Bounded, index: int) -> float:
+    """σ = Δ/ratio of release ``index``, counted over all steps: public.
+
+    Args:
+        mechanism: what is running.
+        query: what is asked.
+        index: of the release.
+
+    Returns:
+        σ.
+
+    Raises:
+        MechanismMismatch: if the certificate promises infinite noise there.
+    """
+    ratio = mechanism.ratio[index // mechanism.releases if len(mechanism.ratio) == mechanism.steps else index]
+    if ratio == 0:
+        raise MechanismMismatch("a release with ratio 0 promises infinite noise: leave it out instead")
+    return sensitivity(mechanism, query) / ratio
 
 
 class Channel:

@@ -27,7 +27,7 @@ from tacit.mechanism import (
     Poisson,
     Schedule,
 )
-from tacit.run import SEEDED
+from tacit.release import SEEDED
 from tacit.torch.curvature import Spectrum
 
 __all__ = ["STRATEGIES", "LearningRate", "NoisePlan", "TrainingSettings"]
