@@ -21,6 +21,7 @@ ORDER = (
     "_digits",
     "_files",
     "_entries",
+    "_codec",
     "kernels",
     "problem",
     "factorisation",

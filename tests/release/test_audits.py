@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tacit.accounting import certificate as certificate_module
+from tacit.accounting import bounds as bounds_module
 from tacit.accounting import certify
 from tacit.accounting.block_sweeps import BlockShift
 from tacit.accounting.curve import Gaussian
@@ -22,9 +22,9 @@ from tacit.mechanism import (
     Poisson,
     Schedule,
 )
+from tacit.mechanism.sampling import assign_batches
 from tacit.records import InMemory
 from tacit.release import Channel, GradientChain, open_session
-from tacit.release import batches as sampling_module
 from tacit.release import channel as channel_module
 from tacit.release import query as query_module
 from tacit.release.queries import VectorSum
@@ -128,12 +128,11 @@ def test_fixed_size_batches_accounted_as_poisson_are_caught(monkeypatch):
     likelihood = lambda seen: np.log(0.8 + 0.2 * np.exp(2 * seen)).sum(axis=0)  # noqa: E731
     assert not verdict(m, *pair, likelihood).violated
 
-    def fixed(self, step):
-        rng = self._streams.at("batch", step)
-        first = np.arange(self._n) < round(self._sampling.rate * self._n)
-        return rng.permuted(np.tile(first, (self._replicas, 1)), axis=1)
+    def fixed(self, n, replicas, streams):
+        first = np.tile(np.arange(n) < round(self.rate * n), (replicas, 1))
+        return lambda step: streams.at("batch", step).permuted(first, axis=1)
 
-    monkeypatch.setattr(sampling_module.Batches, "mask", fixed)
+    monkeypatch.setattr(Poisson, "draw", fixed)
     assert verdict(m, *pair, likelihood).violated
 
 
@@ -143,10 +142,11 @@ def test_fixed_groups_under_add_remove_are_caught(monkeypatch):
     contrast = lambda seen: 2 * (seen[0] + seen[2]) - (seen[1] + seen[3])  # noqa: E731
     assert not verdict(m, here, there, contrast).violated
 
-    def by_order(self):
-        return sampling_module._labels(self._n, self._sampling.n_groups, self._replicas, None)
+    def by_order(self, n, replicas, streams):
+        groups = assign_batches(n, self.n_groups, replicas, None)
+        return lambda step: groups == step % self.n_groups
 
-    monkeypatch.setattr(sampling_module.Batches, "_assign", by_order)
+    monkeypatch.setattr(CyclicPoisson, "draw", by_order)
     assert verdict(m, here, there, contrast).violated
 
 
@@ -289,8 +289,8 @@ def test_summing_hidden_state_bounds_over_blocks_is_caught(monkeypatch):
         return Gaussian(np.hypot(*(noisy_cyclic_mu(2, epochs, L[i, i], 1.0) for i in range(2))))
 
     monkeypatch.setattr(BlockShift, "curve", per_block)
-    certificate_module._bounds.cache_clear()
+    bounds_module._bounds.cache_clear()
     wrong = certify(TwoBlocks().mechanism(40))
-    certificate_module._bounds.cache_clear()
+    bounds_module._bounds.cache_clear()
     assert wrong.mu**2 == pytest.approx(2.343, abs=1e-3)  # the claim of DP-MBCD
     assert audit.verdict(wrong).violated

@@ -11,7 +11,7 @@ import pytest
 from tacit.accounting import certify
 from tacit.errors import BudgetExhausted, MechanismMismatch
 from tacit.ledger import Ledger
-from tacit.mechanism import Factorised, Mechanism, Plan, Selection, Trials
+from tacit.mechanism import CorrelatedNoise, Mechanism, Plan, Selection, Trials
 from tacit.records import InMemory
 from tacit.release import SEEDED, open_session
 from tacit.release.queries import GramSum, VectorSum
@@ -124,7 +124,7 @@ def test_a_closed_session_releases_nothing():
 # -- resume -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("noise", [None, Factorised.toeplitz([1.0, 0.6, 0.3])])
+@pytest.mark.parametrize("noise", [None, CorrelatedNoise.toeplitz([1.0, 0.6, 0.3])])
 @pytest.mark.parametrize("stop", [0, 1, 2, 3])
 def test_resume_repeats_nothing_and_changes_nothing(opened, noise, stop):
     certificate = certify(mechanism() if noise is None else mechanism(noise=noise))

@@ -13,7 +13,7 @@ from scipy import stats
 
 from tacit.accounting import certify
 from tacit.errors import InvalidInput, MechanismMismatch
-from tacit.mechanism import Factorised, Mechanism, Plan, Schedule
+from tacit.mechanism import CorrelatedNoise, Mechanism, Plan, Schedule
 from tacit.release import SEEDED, Session, Streams
 from tacit.release.queries import VectorSum
 
@@ -108,7 +108,7 @@ def test_noise_of_different_steps_is_independent(opened):
 
 def test_correlated_noise_is_the_rows_of_C_inverse_Z(opened):
     bands = np.array([[1.0, 0.5, 0.2]] * 3 + [[2.0, 0.1, 0.3]] * 3)
-    noise = Factorised.dense(_dense(bands))
+    noise = CorrelatedNoise.dense(_dense(bands))
     session = opened(certify(Mechanism(adjacency="zero-out", ratio=0.25, steps=6, noise=noise)), np.zeros((2, 4)))
     got = np.stack([session.release(VectorSum(1.0)) for _ in range(6)])
     Z = np.stack([4.0 * raw_noise(session, [4.0] * (t + 1), (1, 4))[0] for t in range(6)])
@@ -153,7 +153,9 @@ def test_noise_never_hides_two_different_values(opened):
 
 def test_correlated_noise_hides_sums_of_one_bound_and_size(opened):
     """Rows of C⁻¹Z carry the scale of earlier rows."""
-    certificate = certify(Mechanism(adjacency="zero-out", ratio=0.5, steps=3, noise=Factorised.toeplitz([1.0, 0.9])))
+    certificate = certify(
+        Mechanism(adjacency="zero-out", ratio=0.5, steps=3, noise=CorrelatedNoise.toeplitz([1.0, 0.9]))
+    )
     session = opened(certificate, np.zeros((1, 2)))
     session.release(VectorSum(100.0))
     point = session.checkpoint()

@@ -57,7 +57,7 @@ from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
 from tacit.mechanism import Adjacency, Evidence, Mechanism, Schedule, Selection, Trials
 from tacit.run import Streams
 
-__all__ = ["Costs", "Outcome", "admit", "allowance", "best_of", "calibrated", "drawn"]
+__all__ = ["Costs", "Outcome", "admit", "best_of", "calibrated", "drawn", "gdp_to_dp"]
 
 T = TypeVar("T")
 Outcome = tuple[float, Any]
@@ -203,7 +203,7 @@ def calibrated(
 
 
 @functools.lru_cache(maxsize=128)
-def allowance(mu: float, delta: float) -> tuple[float, float]:
+def gdp_to_dp(mu: float, delta: float) -> tuple[float, float]:
     """(ε, δ) whose Gaussian μ is a hair below this one: the language of estimators."""
     mine = mu * (1 - 1e-7)
     d = min(delta, 0.1 * float(gdp_delta(mine, 0.0)))

@@ -239,7 +239,7 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  
             sampling=_validate.one_of(("cyclic", "poisson"), sampling=self.sampling),
             noise_schedule=self._schedule(),
             adjacency=budget.adjacency,
-            beside=self._beside(budget),
+            extra_mechanism=self._extra_mechanism(budget),
             unit=self.unit,
             label="item factors",
         )
@@ -256,7 +256,7 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  
         named = isinstance(self.noise_schedule, str) and self.noise_schedule == "optimised"
         return Optimised(HALF_LIFE) if named else self.noise_schedule
 
-    def _beside(self, budget: Budget) -> Callable[[float], Mechanism] | None:
+    def _extra_mechanism(self, budget: Budget) -> Callable[[float], Mechanism] | None:
         """People's own release, with its share of μ²."""
         if self.release == "items":
             return None

@@ -24,7 +24,7 @@ from tacit.errors import InvalidInput, MechanismMismatch, NotCovered, TacitError
 from tacit.estimators._labels import class_list, class_numbers
 from tacit.estimators._linear import LinearModel
 from tacit.estimators._schema import checked, labels_of, numbers_of
-from tacit.estimators._search import Costs, Outcome, admit, allowance, best_of, calibrated, drawn
+from tacit.estimators._search import Costs, Outcome, admit, best_of, calibrated, drawn, gdp_to_dp
 from tacit.estimators._space import Space, corners, point_of, spaces_of
 from tacit.ledger import Ledger
 from tacit.mechanism import Adjacency, Mechanism
@@ -303,7 +303,7 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     def _fixed(self, train: float, delta: float, classes: Any) -> dict[str, Any]:
         """What the search sets for every candidate."""
-        allowed = dict(zip(("epsilon", "delta"), allowance(train, delta), strict=True))
+        allowed = dict(zip(("epsilon", "delta"), gdp_to_dp(train, delta), strict=True))
         fixed: dict[str, Any] = {**allowed, "adjacency": Adjacency.parse(self.adjacency).value, "budget": None}
         if "progress" in self.estimator.get_params():
             fixed["progress"] = False  # whoever sees bars counts candidates

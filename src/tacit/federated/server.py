@@ -8,7 +8,6 @@ All of it is post-processing of releases that are covered before they leave thei
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit import _validate
+from tacit import _codec, _validate
 from tacit.accounting import Certificate
 from tacit.errors import InvalidInput, TacitError
 from tacit.estimators import DPNMF
@@ -26,7 +25,6 @@ from tacit.federated.model import FederatedModel, weakest_mark
 from tacit.federated.proposal import Proposal, on_the_wire
 from tacit.federated.wire import FederationError, Message, decode, encode, one_line
 from tacit.mechanism import AllIterates, FullBatch, Independent, Mechanism, Plan
-from tacit.mechanism.serialise import from_json
 from tacit.run.blocks import Block, Position
 from tacit.run.channel import noise_std
 from tacit.run.clipped_sum import Bounded
@@ -339,9 +337,9 @@ def _certificate(text: object, steps: int) -> Certificate:
         InvalidInput: if it is none of the run that was proposed.
     """
     try:
-        data = json.loads(text) if isinstance(text, str) else None
-        plan = from_json(data["plan"]) if isinstance(data, dict) else None
-    except (KeyError, TypeError, ValueError, RecursionError):
+        data = _codec.parse(text) if isinstance(text, str) else None
+        plan = _codec.decode(data["plan"], limit=10 * steps + 1000) if isinstance(data, dict) else None
+    except (KeyError, InvalidInput):
         plan = None
     part = plan.parts[0] if isinstance(plan, Plan) and len(plan) == 1 else None
     simple = (

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from enum import Enum
 
+from tacit._codec import described
 from tacit.errors import InvalidInput
 
 __all__ = ["Adjacency"]
 
 
+@described("Adjacency")
 class Adjacency(Enum):
     """The relation between neighbouring data sets; guarantees under different ones never mix.
 

@@ -1,6 +1,5 @@
 """Who reads records: queries, and the session that pays, draws, counts and adds noise."""
 
-from tacit.release.batches import batch_count, batch_runs, batch_sizes
 from tacit.release.chain import Chain, GradientChain, contraction
 from tacit.release.channel import Channel, Checkpoint, noise_std, sensitivity
 from tacit.release.query import QUERIES, Bounded, Example, Members, Query, register
@@ -23,9 +22,6 @@ __all__ = [
     "Session",
     "Streams",
     "Sweep",
-    "batch_count",
-    "batch_runs",
-    "batch_sizes",
     "contraction",
     "noise_std",
     "open_session",

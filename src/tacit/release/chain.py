@@ -26,9 +26,9 @@ from tacit.mechanism import (
     Mechanism,
     Partition,
     Schedule,
+    batch_sizes,
 )
 from tacit.problem import Penalty
-from tacit.release.batches import batch_sizes
 from tacit.release.channel import noise_std
 from tacit.release.query import Query
 

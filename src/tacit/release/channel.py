@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.errors import BudgetExhausted, MechanismMismatch
 from tacit.factorisation import StreamingNoise, StreamState
-from tacit.mechanism import Adjacency, Factorised, FullBatch, Independent, Mechanism
-from tacit.release.batches import Batches
+from tacit.mechanism import Adjacency, CorrelatedNoise, FullBatch, Independent, Mechanism
 from tacit.release.query import Bounded, Members
 from tacit.release.streams import Streams
 
@@ -67,7 +66,7 @@ def sensitivity(mechanism: Mechanism, query: Bounded) -> float:
     Returns:
         Δ.
     """
-    if mechanism.adjacency is Adjacency.REPLACE_ONE and isinstance(mechanism.sampling, FullBatch):
+    if mechanism.adjacency is Adjacency.REPLACE_ONE and type(mechanism.sampling) is FullBatch:
         return query.diameter
     return mechanism.adjacency.sum_factor * query.bound
 
@@ -118,15 +117,20 @@ class Channel:
         self.replicas = _validate.positive_int(replicas=replicas)
         self._lock, self._owner = threading.Lock(), os.getpid()
         self._key_is_shared = resume is not None or streams.seeded
-        self._batches = Batches(mechanism.sampling, n, self.replicas, streams)
+        if type(mechanism.noise) not in (Independent, CorrelatedNoise):  # a theorem of a user's own may cover others
+            raise MechanismMismatch(
+                f"a session draws Independent or CorrelatedNoise, and certified is {type(mechanism.noise).__name__}: "
+                "draw it with your own code"
+            )
+        self._draw = mechanism.sampling.draw(n, self.replicas, streams)
         self._step, self._release = (resume.step, resume.release) if resume else (0, 0)
         noise = mechanism.noise
-        self._correlated = StreamingNoise(noise.bands.values) if isinstance(noise, Factorised) else None
+        self._correlated = StreamingNoise(noise.bands.values) if isinstance(noise, CorrelatedNoise) else None
         rows = resume.rows if resume else None
         self._rows = None if rows is None else StreamState(rows.copy(), self._step)
         self._stream = resume.stream if resume else None
         self._history = resume.history if resume else b""
-        self._members = self._batches.mask(self._step) if self._step < mechanism.steps else None
+        self._members = self._draw(self._step) if self._step < mechanism.steps else None
 
     @property
     def steps_left(self) -> int:
@@ -165,7 +169,7 @@ class Channel:
         step, release = divmod(index + 1, m.releases)
         members = self._members
         if step != self._step:
-            members = self._batches.mask(step) if step < m.steps else None  # type: ignore[assignment]
+            members = self._draw(step) if step < m.steps else None  # type: ignore[assignment]
         # All at once, and before anything is handed out: an interrupt leaves a release either made or not.
         self._step, self._release, self._members, self._history = step, release, members, history
         return clean + noise
@@ -190,7 +194,7 @@ class Channel:
         with self._lock:
             m = self.mechanism
             self._check_owner()
-            if not (isinstance(m.sampling, FullBatch) and isinstance(m.noise, Independent)) or m.releases != 1:
+            if type(m.sampling) is not FullBatch or type(m.noise) is not Independent or m.releases != 1:
                 raise MechanismMismatch("a sweep reads all records at each step, with fresh noise: certify it as such")
             if self.replicas != 1 or len(sizes) != self.steps_left:
                 raise MechanismMismatch(

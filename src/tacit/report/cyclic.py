@@ -12,11 +12,10 @@ from typing import Any
 from tacit.accounting import Assumption, Gap, Theorem
 from tacit.accounting.poisson import PoissonGaussian
 from tacit.errors import InvalidInput, TacitError
-from tacit.mechanism import Evidence
+from tacit.mechanism import Evidence, batch_count
 from tacit.report.methods import MAX_CHAIN, MAX_POISSON_STEPS, contraction_notes
 from tacit.report.plan import MAX_POISSON_TARGET, Refusal
 from tacit.report.settings import CyclicSettings, Settings
-from tacit.run import batch_count
 from tacit.solvers.hidden import CyclicPlan, plan_cyclic
 
 __all__ = ["CyclicCurve", "CyclicReport", "CyclicRow", "make_cyclic"]
@@ -162,7 +161,7 @@ def make_cyclic(settings: CyclicSettings) -> CyclicReport:
     for name in TITLES:
         found = _plan(settings, name, steps) if name != "poisson" else _sampled_plan(settings, steps)
         if isinstance(found, Gap):
-            refusals.append(Refusal(TITLES[name], PoissonGaussian.theorem, found))
+            refusals.append(Refusal(TITLES[name], PoissonGaussian(), found))
             continue
         epsilon = found.certificate.epsilon(settings.checked_delta)
         rows.append(CyclicRow("abc"[len(rows)], name, found, epsilon, _assumptions(settings, found)))

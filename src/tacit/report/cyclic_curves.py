@@ -16,12 +16,11 @@ import numpy as np
 from tacit import _validate
 from tacit.accounting.pld import upper_only
 from tacit.errors import InvalidInput
-from tacit.mechanism import Cyclic, Mechanism, Partition
+from tacit.mechanism import Cyclic, Mechanism, Partition, batch_count
 from tacit.report.cyclic import TITLES, CyclicCurve, CyclicReport
 from tacit.report.methods import METHODS
 from tacit.report.plan import rounded_up
 from tacit.report.settings import Settings
-from tacit.run import batch_count
 from tacit.solvers.hidden import CyclicPlan, plan_cyclic
 
 if TYPE_CHECKING:

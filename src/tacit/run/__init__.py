@@ -6,14 +6,12 @@ from tacit.run.clipped_sum import REGISTRY, ClippedSum, LeastSquaresGradient, Ve
 from tacit.run.gradient_chain import GradientChain, contraction
 from tacit.run.loop import ChainStep, drive_chain, run_chain
 from tacit.run.randomness import SEEDED, Streams
-from tacit.run.sampling import Batches, batch_count, batch_runs, batch_sizes
 from tacit.run.sweep import SWEEPS, Sweep, register_sweep
 
 __all__ = [
     "REGISTRY",
     "SEEDED",
     "SWEEPS",
-    "Batches",
     "Block",
     "BlockProblem",
     "ChainStep",
@@ -28,9 +26,6 @@ __all__ = [
     "Sweep",
     "Update",
     "VectorSum",
-    "batch_count",
-    "batch_runs",
-    "batch_sizes",
     "contraction",
     "drive_chain",
     "register",

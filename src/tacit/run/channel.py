@@ -15,10 +15,9 @@ from tacit import _validate
 from tacit.accounting import Certificate
 from tacit.errors import BudgetExhausted, MechanismMismatch
 from tacit.factorisation import StreamingNoise, StreamState
-from tacit.mechanism import Adjacency, Factorised, FullBatch, Independent, Mechanism
+from tacit.mechanism import Adjacency, CorrelatedNoise, FullBatch, Independent, Mechanism
 from tacit.run.clipped_sum import REGISTRY, Bounded, ClippedSum
 from tacit.run.randomness import SEEDED, Streams
-from tacit.run.sampling import Batches
 from tacit.run.sweep import SWEEPS, Sweep
 
 __all__ = ["Channel", "Checkpoint"]
@@ -78,7 +77,7 @@ def sensitivity(mechanism: Mechanism, total: Bounded) -> float:
     Returns:
         Δ.
     """
-    if mechanism.adjacency is Adjacency.REPLACE_ONE and isinstance(mechanism.sampling, FullBatch):
+    if mechanism.adjacency is Adjacency.REPLACE_ONE and type(mechanism.sampling) is FullBatch:
         return total.diameter
     return mechanism.adjacency.sum_factor * total.bound
 
@@ -108,6 +107,11 @@ class Channel:
         mechanism = certificate.plan.parts[part]
         if not isinstance(mechanism, Mechanism):
             raise MechanismMismatch("a channel serves a mechanism; run each candidate of a selection by itself")
+        if type(mechanism.noise) not in (Independent, CorrelatedNoise):  # a theorem of a user's own may cover others
+            raise MechanismMismatch(
+                f"a channel draws Independent or CorrelatedNoise, and certified is {type(mechanism.noise).__name__}: "
+                "draw it with your own code"
+            )
         if resume is not None:
             self._streams = _resumed(certificate, resume)
         else:  # a family of its own: two channels never share noise or batches, whatever they share otherwise
@@ -119,15 +123,15 @@ class Channel:
         self._digest = certificate.digest
         self._replicas = _validate.positive_int(replicas=replicas)
         self._records = records
-        self._batches = Batches(mechanism.sampling, records, self._replicas, self._streams)
+        self._draw = mechanism.sampling.draw(records, self._replicas, self._streams)
         self._step, self._release = (resume.step, resume.release) if resume else (0, 0)
         noise = mechanism.noise
-        self._correlated = StreamingNoise(noise.bands.values) if isinstance(noise, Factorised) else None
+        self._correlated = StreamingNoise(noise.bands.values) if isinstance(noise, CorrelatedNoise) else None
         rows = resume.rows if resume else None
         self._rows = None if rows is None else StreamState(rows.copy(), self._step)
         self._stream = resume.stream if resume else None
         self._history = resume.history if resume else b""
-        self._batch = self._batches.mask(self._step) if self._step < mechanism.steps else None
+        self._batch = self._draw(self._step) if self._step < mechanism.steps else None
 
     @property
     def steps_left(self) -> int:
@@ -163,7 +167,7 @@ class Channel:
         history = self._named(clean, sigma)
         noise = self._noise(sigma, index, clean, history)
         step, release = divmod(index + 1, m.releases)
-        batch = self._batch if step == self._step else (self._batches.mask(step) if step < m.steps else None)
+        batch = self._batch if step == self._step else (self._draw(step) if step < m.steps else None)
         # All at once, and before anything is handed out: an interrupt leaves a release either made or not.
         self._step, self._release, self._batch, self._history = step, release, batch, history
         return clean + noise
@@ -193,7 +197,7 @@ class Channel:
         self._check_owner()
         if type(sweep) not in SWEEPS.values():
             raise MechanismMismatch(f"{type(sweep).__name__} is not a registered sweep: decorate it")
-        if not (isinstance(m.sampling, FullBatch) and isinstance(m.noise, Independent)) or m.releases != 1:
+        if type(m.sampling) is not FullBatch or type(m.noise) is not Independent or m.releases != 1:
             raise MechanismMismatch("a sweep reads all records at each step, with fresh noise: certify it as such")
         if sweep.records != self._records or self._replicas != 1 or len(sweep.sizes) != self.steps_left:
             raise MechanismMismatch(
@@ -227,7 +231,7 @@ class Channel:
             )
         if total.records != self._records:
             raise MechanismMismatch(f"the sum holds {total.records} records, the channel draws from {self._records}")
-        if isinstance(self.mechanism.noise, Factorised):
+        if isinstance(self.mechanism.noise, CorrelatedNoise):
             # Row t of C⁻¹Z mixes the scales of earlier rows, so one strategy hides sums of one bound and one size.
             stream = (sensitivity(self.mechanism, total), total.size)
             self._stream = self._stream or stream

@@ -26,11 +26,11 @@ from tacit.mechanism import (
     Mechanism,
     Partition,
     Schedule,
+    batch_sizes,
 )
 from tacit.problem import Penalty
 from tacit.run.channel import noise_std
 from tacit.run.clipped_sum import ClippedSum
-from tacit.run.sampling import batch_sizes
 
 __all__ = ["GradientChain", "contraction"]
 

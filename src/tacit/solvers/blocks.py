@@ -31,9 +31,10 @@ from tacit.mechanism import (
     Sampling,
     Schedule,
     View,
+    batch_count,
 )
 from tacit.problem import Penalty
-from tacit.run import Channel, batch_count
+from tacit.run import Channel
 from tacit.run.blocks import (
     Block,
     BlockProblem,
@@ -124,7 +125,7 @@ def plan_blocks(
     view: str = "all_iterates",
     coupling: ArrayLike | None = None,
     noise_multiplier: float | None = None,
-    beside: Callable[[float], Mechanism] | None = None,
+    extra_mechanism: Callable[[float], Mechanism] | None = None,
     unit: str = "record",
     label: str = "block coordinate descent",
 ) -> BlockPlan:
@@ -153,8 +154,8 @@ def plan_blocks(
         view: "all_iterates", or "final_model" with a ``coupling``.
         coupling: L, (p, p): how much block i's map, step and all, stretches block j; you vouch for it.
         noise_multiplier: x itself.
-        beside: one more mechanism of the same plan, from √(Σ (Δ/σ)²) over the block releases that read one record (the
-            expected number of them under Poisson sampling): it is calibrated along with them.
+        extra_mechanism: one more mechanism of the same plan, from √(Σ (Δ/σ)²) over the block releases that read one
+            record (the expected number of them under Poisson sampling): it is calibrated along with them.
         unit: whose data a record is.
         label: for people.
 
@@ -193,7 +194,7 @@ def plan_blocks(
             unit=unit,
             label=label,
         )
-        return Plan.of(first) if beside is None else Plan.of(first, beside(_strength(ratio, k)))
+        return Plan.of(first) if extra_mechanism is None else Plan.of(first, extra_mechanism(_strength(ratio, k)))
 
     if noise_multiplier is None:
         assert epsilon is not None

@@ -20,8 +20,8 @@ from tacit import _validate
 from tacit._digits import up
 from tacit.accounting import Certificate, calibrate, certify
 from tacit.errors import InvalidInput, NotCovered
-from tacit.mechanism import Adjacency, Mechanism, Partition, Poisson, Schedule
-from tacit.run import Channel, ClippedSum, GradientChain, batch_count, drive_chain
+from tacit.mechanism import Adjacency, Mechanism, Partition, Poisson, Schedule, batch_count
+from tacit.run import Channel, ClippedSum, GradientChain, drive_chain
 from tacit.solvers.base import VIEWS
 from tacit.solvers.schedules import decaying
 

@@ -18,8 +18,8 @@ from tacit.factorisation import Optimum, Strategy, Workload, noisecurve_workload
 from tacit.ledger import Ledger
 from tacit.mechanism import (
     Adjacency,
+    CorrelatedNoise,
     CyclicPoisson,
-    Factorised,
     FrozenArray,
     Groups,
     Independent,
@@ -211,7 +211,7 @@ class TrainingSettings:
             ratio=Schedule.constant(self.adjacency.sum_factor / noise_multiplier, self.n_steps),
             steps=self.n_steps,
             sampling=Poisson(rate) if strategy is None else CyclicPoisson(b, rate, groups),
-            noise=Independent() if strategy is None else Factorised(FrozenArray(strategy.bands, name="bands")),
+            noise=Independent() if strategy is None else CorrelatedNoise(FrozenArray(strategy.bands, name="bands")),
             unit=self.unit,
             label="descent",
         )
