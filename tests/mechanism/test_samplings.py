@@ -282,7 +282,7 @@ def test_a_subclass_of_full_batches_does_not_get_their_smaller_sensitivity():
     class RightAngle(VectorSum):
         diameter = 1.5
 
-    total = RightAngle(np.eye(2), 1.0)
+    total = RightAngle(1.0)
     for sampling, expected in ((FullBatch(), 1.5), (Twice(), 2.0)):
         m = Mechanism(adjacency="replace-one", ratio=0.5, steps=1, sampling=sampling)
         assert sensitivity(m, total) == expected
