@@ -22,7 +22,7 @@ from tacit.release import Session, open_session
 from tacit.release.queries import BoundedSum, One
 from tacit.solvers.base import Budget
 
-__all__ = ["ESTIMATORS", "Planned", "PrivateEstimator", "Table"]
+__all__ = ["ESTIMATORS", "Planned", "PrivateEstimator", "Table", "publish"]
 
 ESTIMATORS: dict[str, type[PrivateEstimator]] = {}
 """Every private estimator that was defined, by name: contract tests, files and the shell read it."""
@@ -58,15 +58,15 @@ class Table:
 
 
 class Planned(Protocol):
-    """A fit with every public choice made.
+    """A fit with every public choice made."""
 
-    Attributes:
-        plan: what it will release.
-        declared: what the user vouches for beyond it; the certificate carries it as marks.
-    """
+    @property
+    def plan(self) -> Plan:
+        """What it will release."""
 
-    plan: Plan
-    declared: tuple[str, ...]
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """What the user declares beyond it; the certificate carries it as marks."""
 
     def solve(self, session: Session) -> Any:
         """Run the plan on the user's records, seen through the plan's public maps."""
@@ -169,7 +169,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             if draft._counts_first(budget):
                 session, planned, table = draft._counted(session, table, budget)
             solution = planned.solve(session)
-        self._publish(draft, draft._fitted(planned, solution, table), session.certificate)
+        publish(self, draft, {"notes_": (), **draft._fitted(planned, solution, table)}, session.certificate)
         return self
 
     def planned_certificate(self, n_records: int, n_features: int, *, sparse: bool = False) -> Certificate:
@@ -212,12 +212,6 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         for mark in dict.fromkeys((*table.marks, *self._declared_marks(), *planned.declared)):
             certificate = certificate.marked(mark)
         return certificate, planned
-
-    def _publish(self, draft: Self, fitted: dict[str, Any], certificate: Certificate) -> None:
-        """Set all fitted attributes, at once: an interrupt leaves the old model or the new one."""
-        kept = {name: value for name, value in vars(self).items() if name not in SEEN}
-        seen = {name: vars(draft)[name] for name in SEEN if name in vars(draft)}
-        self.__dict__ = {**kept, **seen, "notes_": (), **fitted, "certificate_": certificate}
 
     def _counts_first(self, budget: Budget) -> bool:
         """Whether the number of records is secret, and needed for a plan."""
@@ -263,6 +257,20 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.non_deterministic = self.random_state is None
         return tags
+
+
+def publish(model: Any, draft: Any, fitted: dict[str, Any], certificate: Certificate) -> None:
+    """Set all fitted attributes at once: an interrupt leaves the old model or the new one.
+
+    Args:
+        model: what is fitted.
+        draft: the copy of it that validated the table.
+        fitted: attributes by name.
+        certificate: of the fit.
+    """
+    kept = {name: value for name, value in vars(model).items() if name not in SEEN}
+    seen = {name: vars(draft)[name] for name in SEEN if name in vars(draft)}
+    model.__dict__ = {**kept, **seen, **fitted, "certificate_": certificate}
 
 
 def _without_secret_count(table: Table, budget: Budget) -> Table:

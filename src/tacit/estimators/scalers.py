@@ -27,7 +27,7 @@ ROUNDING = 1e-14
 
 
 @norm_of_rows(scaled_norm)
-class DPStandardScaler(BoundedScaler, OneRelease):  # type: ignore[misc]
+class DPStandardScaler(BoundedScaler, OneRelease):
     """Standardise features by private means and variances: z = clip((x − m)/s, ±clip_to).
 
     With u = x mapped to [−1, 1] by public bounds, one Gaussian release of (Σu_j, Σu_j²) over all features gives
@@ -95,7 +95,7 @@ class DPStandardScaler(BoundedScaler, OneRelease):  # type: ignore[misc]
 
 
 @norm_of_rows(scaled_norm)
-class DPQuantileScaler(BoundedScaler, OneRelease):  # type: ignore[misc]
+class DPQuantileScaler(BoundedScaler, OneRelease):
     """Scale features so that a private quantile interval becomes [−1, 1], and clip the rest: for heavy tails.
 
     z = clip((x − (b+a)/2) / ((b−a)/2), ±clip_to), a and b the two private quantiles of a feature; an interval narrower
