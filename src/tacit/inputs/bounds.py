@@ -40,14 +40,14 @@ def bounds_of(name: str, bounds: object, size: int | None = None) -> tuple[Array
         )
     held = list(bounds) if isinstance(bounds, tuple | list) or (isinstance(bounds, np.ndarray) and bounds.ndim) else []
     if len(held) != 2:
-        raise InvalidInput(f"{name} must be a pair (low, high), got {_kind(bounds)}: {_forms(name, size)}")
+        raise InvalidInput(f"{name} must be a pair (low, high), got {_kind(bounds)}: {_forms(size)}")
     ends = [_end(f"{name}[{k}]", end) for k, end in enumerate(held)]
     shape = () if size is None else (size,)
     try:
         low, high = (np.broadcast_to(end, shape).astype(np.float64) for end in ends)
     except ValueError:
         shapes = f"shapes {ends[0].shape} and {ends[1].shape}"
-        raise InvalidInput(f"{name} do not fit the data, got {shapes}: {_forms(name, size)}") from None
+        raise InvalidInput(f"{name} do not fit the data, got {shapes}: {_forms(size)}") from None
     _check_range(name, low, high)
     return low, high
 
@@ -57,7 +57,7 @@ def _end(name: str, end: object) -> Array:
         return _validate.real_array(name, end)
     except InvalidInput:
         kind = np.asarray(end, object).dtype if isinstance(end, list | tuple) else getattr(end, "dtype", None)
-        got = f"entries of type {kind}" if kind is not None else repr(end)
+        got = f"entries of type {kind}" if kind is not None else repr(end)[:40]
         raise InvalidInput(f"{name} must be a number, or one per feature, got {got}: convert it to float") from None
 
 
@@ -97,7 +97,7 @@ def _kind(value: object) -> str:
     return f"{len(value)} items" if isinstance(value, tuple | list) else f"an object of type {type(value).__name__}"
 
 
-def _forms(name: str, size: int | None) -> str:
+def _forms(size: int | None) -> str:
     if size is None:
-        return f"e.g. {name}=(0, 10)"
-    return f"e.g. {name}=(0, 1), or (lows, highs) with one number per feature ({size}), in the order of the columns"
+        return "e.g. (0, 10)"
+    return f"e.g. (0, 1), or (lows, highs) with one number per feature ({size}), in the order of the columns"

@@ -13,7 +13,7 @@ from tacit.errors import InvalidInput
 from tacit.inputs.entries import check_entries
 from tacit.inputs.tables import labels_of
 
-__all__ = ["check_distinct", "class_list", "class_numbers"]
+__all__ = ["check_distinct", "class_list", "class_numbers", "mixed_labels"]
 
 _KINDS = (str, bytes, numbers.Real | np.bool_)
 
@@ -36,6 +36,11 @@ def check_distinct(name: str, labels: Sequence[Any], least: int = 1) -> None:
     if distinct != len(labels) or distinct < least:
         few = "two different labels" if least == 2 else "one label"
         raise InvalidInput(f"{name} must list at least {few}, each once")
+
+
+def mixed_labels(name: str) -> InvalidInput:
+    """The error about a list of several kinds of labels."""
+    return InvalidInput(f"{name} must hold labels of one kind: all words, all numbers, or all truth values")
 
 
 def class_list(stated: Any, y: Any) -> tuple[Any, tuple[str, ...]]:
@@ -71,7 +76,7 @@ def _listed(stated: Any) -> Any:
         labels = np.empty(0, object)
     labels = labels if labels.ndim == 1 else np.empty(0, object)
     if not any(all(isinstance(label, kind) for label in labels) for kind in _KINDS):
-        raise InvalidInput("classes must hold labels of one kind: pass all of them as numbers, or all as strings")
+        raise mixed_labels("classes")
     check_distinct("classes", labels.tolist(), 2)
     return np.asarray(stated)
 
