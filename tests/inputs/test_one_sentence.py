@@ -47,7 +47,7 @@ SECRET = 0.123456
 FAULTS = {
     "NaN": np.array([[SECRET, np.nan]] * 4),
     "infinite": np.array([[SECRET, np.inf]] * 4),
-    "words": pd.DataFrame({"a": ["secret"] * 4, "b": [SECRET] * 4}),
+    "words": np.array([["secret", SECRET]] * 4, dtype=object),
     "too large": np.array([[10**400, SECRET]] * 4, dtype=object),
     "three dimensions": np.full((4, 2, 2), SECRET),
 }
