@@ -34,10 +34,16 @@ if TYPE_CHECKING:  # what type checkers and editors see; ``tests/test_architectu
     from tacit.estimators import DPLinearRegression as DPLinearRegression
     from tacit.estimators import DPLinearSVC as DPLinearSVC
     from tacit.estimators import DPLogisticRegression as DPLogisticRegression
+    from tacit.estimators import DPQuantileScaler as DPQuantileScaler
     from tacit.estimators import DPRidge as DPRidge
     from tacit.estimators import DPSelection as DPSelection
     from tacit.estimators import DPSoftmaxRegression as DPSoftmaxRegression
+    from tacit.estimators import DPStandardScaler as DPStandardScaler
+    from tacit.estimators import certificate_of as certificate_of
     from tacit.estimators import load_model as load_model
+    from tacit.estimators import private_mean as private_mean
+    from tacit.estimators import private_quantiles as private_quantiles
+    from tacit.estimators import private_variance as private_variance
     from tacit.estimators import save_model as save_model
     from tacit.federated import FactorNode as FactorNode
     from tacit.federated import FederatedModel as FederatedModel
@@ -85,9 +91,11 @@ _HOMES = {
     "DPLinearSVC": "tacit.estimators",
     "DPLogisticRegression": "tacit.estimators",
     "DPNMF": "tacit.estimators",
+    "DPQuantileScaler": "tacit.estimators",
     "DPRidge": "tacit.estimators",
     "DPSelection": "tacit.estimators",
     "DPSoftmaxRegression": "tacit.estimators",
+    "DPStandardScaler": "tacit.estimators",
     "Dense": "tacit.problem.layers",
     "FactorNode": "tacit.federated",
     "FederatedModel": "tacit.federated",
@@ -107,10 +115,14 @@ _HOMES = {
     "audit_gdp": "tacit.audit",
     "audit_one_run": "tacit.audit",
     "calibrate": "tacit.accounting.calibrate",
+    "certificate_of": "tacit.estimators",
     "certify": "tacit.accounting",
     "load_model": "tacit.estimators",
     "plan_blocks": "tacit.solvers.blocks",
     "plan_cyclic": "tacit.solvers.hidden",
+    "private_mean": "tacit.estimators",
+    "private_quantiles": "tacit.estimators",
+    "private_variance": "tacit.estimators",
     "register_problem": "tacit.run.blocks",
     "run_blocks": "tacit.solvers.blocks",
     "run_plan": "tacit.solvers.hidden",

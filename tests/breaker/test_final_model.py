@@ -16,8 +16,8 @@ from sklearn.preprocessing import Binarizer, FunctionTransformer, OneHotEncoder,
 import tacit.estimators._outputs as shared
 from tacit import features as maps
 from tacit.errors import InvalidInput, NotCovered
+from tacit.estimators import DPQuantileScaler, DPStandardScaler
 from tacit.estimators.networks import DPConvexReLUClassifier, DPConvexReLURegressor, DPSoftmaxRegression
-from tacit.preprocessing import DPQuantileScaler, DPStandardScaler
 from tacit.problem.outputs import OneVsRest, Softmax, SquaredOutputs
 from tacit.run import Channel, Streams, drive_chain
 from tacit.run.sums import GatedOutputs, LinearOutputs, TableRows

@@ -13,7 +13,8 @@ from sklearn.pipeline import make_pipeline
 import tacit
 from tacit import features
 from tacit.errors import InvalidInput
-from tacit.preprocessing import BoundsScaler, DPQuantileScaler, DPStandardScaler
+from tacit.estimators import DPQuantileScaler, DPStandardScaler
+from tacit.maps import BoundsScaler
 
 BUDGET: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
 BOUNDED: dict[str, Any] = {**BUDGET, "feature_bounds": (-1, 1)}

@@ -18,11 +18,11 @@ from tacit.accounting.selection import theorem_51_delta
 from tacit.errors import InvalidInput, NotCovered
 from tacit.estimators import _search as search_module
 from tacit.estimators import selection as module
-from tacit.estimators.selection import Plannable
+from tacit.estimators.base import PrivateEstimator
 from tacit.features import NormScaler, RandomFourier
 from tacit.mechanism import Selection, Trials
 from tacit.problem import Logistic
-from tacit.run import SEEDED
+from tacit.release import SEEDED
 
 DELTA = 1e-5
 FEW: dict = {"epochs": 2, "feature_norm": 1.0}
@@ -70,7 +70,7 @@ CHANGES = [
 def test_what_is_planned_is_what_runs(make, change, digits):
     X, y = digits
     model = make(epsilon=1.0, delta=DELTA, random_state=0, **change)
-    assert isinstance(model, Plannable)
+    assert isinstance(model, PrivateEstimator)
     blank = np.broadcast_to(np.float64(0), X.shape)
     planned = model.planned_certificate(blank, None if make is regressor else range(10))
     assert vars(model).keys() == vars(clone(model)).keys()  # planning leaves nothing behind

@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from tacit import Ledger
 from tacit.errors import BudgetExhausted, InvalidInput, LedgerError, NotCovered
 from tacit.estimators import DPGeneralizedLinear, DPHuberRegressor, DPLasso, DPLinearSVC, DPLogisticRegression, DPRidge
-from tacit.preprocessing import BoundsScaler
+from tacit.maps import BoundsScaler
 from tacit.problem import FeatureUnits
 from tacit.run import SEEDED
 from tacit.solvers import CoordinateDescent

@@ -12,6 +12,7 @@ from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler
 
 from tacit.errors import InvalidInput, NotCovered
+from tacit.estimators import DPStandardScaler, certificate_of
 from tacit.features import (
     Hog,
     Join,
@@ -23,8 +24,8 @@ from tacit.features import (
     feature_norm,
     row_local,
 )
-from tacit.preprocessing import BoundsScaler, DPStandardScaler, PublicOneHotEncoder, certificate_of
-from tacit.preprocessing.certificates import COMPOSITE, PUBLIC, composite_step, public_step
+from tacit.maps import BoundsScaler, PublicOneHotEncoder
+from tacit.maps.steps import COMPOSITE, PUBLIC, composite_step, public_step
 
 X = np.random.default_rng(0).normal(size=(40, 4))
 PRIVATE = {"epsilon": 1.0, "delta": 1e-5, "feature_bounds": (-3, 3)}

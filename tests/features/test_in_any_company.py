@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 
 from tacit.features import Deskew, Hog, Join, NormScaler, RandomFourier, RandomRelu, ReluGates, image_features
 from tacit.kernels.exact import grid_product
-from tacit.preprocessing import BoundsScaler
+from tacit.maps import BoundsScaler
 
 
 def general() -> Iterator[Any]:

@@ -19,10 +19,16 @@ _HOMES = {
     "DPLinearSVC": "classification",
     "DPLogisticRegression": "classification",
     "DPNMF": "factorise",
+    "DPQuantileScaler": "scalers",
     "DPRidge": "regression",
     "DPSelection": "selection",
     "DPSoftmaxRegression": "networks",
+    "DPStandardScaler": "scalers",
+    "certificate_of": "certificates",
     "load_model": "saving",
+    "private_mean": "statistics",
+    "private_quantiles": "statistics",
+    "private_variance": "statistics",
     "save_model": "saving",
 }
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn import preprocessing as sk
 from sklearn.pipeline import FeatureUnion, Pipeline
 
-from tacit import features, preprocessing
+from tacit import features, maps
 from tacit.errors import InvalidInput
 from tacit.estimators.plain import from_plain, to_plain
 
@@ -31,8 +31,8 @@ SINGLE: dict[str, Any] = {
         features.RandomFourier,
         features.RandomRelu,
         features.ReluGates,
-        preprocessing.BoundsScaler,
-        preprocessing.PublicOneHotEncoder,
+        maps.BoundsScaler,
+        maps.PublicOneHotEncoder,
         sk.Binarizer,
         sk.Normalizer,
         sk.PolynomialFeatures,

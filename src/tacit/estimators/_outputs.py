@@ -25,7 +25,7 @@ from tacit.estimators._schema import checked
 from tacit.features import feature_norm
 from tacit.ledger import Ledger
 from tacit.mechanism import Poisson
-from tacit.preprocessing.certificates import parts
+from tacit.maps.steps import parts
 from tacit.problem import OutputLoss
 from tacit.run import SEEDED, Channel, ClippedSum, Streams
 from tacit.run.sums import FeatureRows, ShortRows, TableRows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from abc import abstractmethod
@@ -17,19 +18,21 @@ from tacit.inputs.parameters import check_parameters
 from tacit.inputs.progress import progress_bar
 from tacit.ledger import Ledger
 from tacit.mechanism import Adjacency, Plan
-from tacit.records import InMemory
+from tacit.records import InMemory, Records
 from tacit.release import Session, open_session
 from tacit.release.queries import BoundedSum, One
 from tacit.solvers.base import Budget
 
-__all__ = ["ESTIMATORS", "Planned", "PrivateEstimator", "Table"]
+__all__ = ["ESTIMATORS", "Planned", "PrivateEstimator", "Table", "publish"]
 
 ESTIMATORS: dict[str, type[PrivateEstimator]] = {}
 """Every private estimator that was defined, by name: contract tests, files and the shell read it."""
 COUNT_SHARE = 0.02
 """The share of μ² for a noisy count, where the number of records is secret."""
 NOMINAL_RECORDS = 100_000
-"""For a dry run of the plan where the number of records is secret."""
+"""What a plan is told where the number of records is secret."""
+SEEN = ("n_features_in_", "feature_names_in_")
+"""What validation keeps of a table."""
 
 
 @dataclass(frozen=True)
@@ -56,22 +59,22 @@ class Table:
 
 
 class Planned(Protocol):
-    """A fit with every public choice made.
+    """A fit with every public choice made."""
 
-    Attributes:
-        plan: what it will release.
-        declared: what the user vouches for beyond it; the certificate carries it as marks.
-    """
+    @property
+    def plan(self) -> Plan:
+        """What it will release."""
 
-    plan: Plan
-    declared: tuple[str, ...]
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """What the user declares beyond it; the certificate carries it as marks."""
 
     def solve(self, session: Session) -> Any:
         """Run the plan on the user's records, seen through the plan's public maps."""
 
 
 class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
-    """A model with a certificate. Subclasses say what is planned (``_planned``) and what a solution is (``_fitted``).
+    """A model with a certificate. Families say what is planned (``_planned``), and what a solution means (``_fitted``).
 
     Fitted attributes are set together, after the last release: a fit that fails or is interrupted leaves the model as
     it was.
@@ -91,6 +94,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     random_state: int | None
     secret_count: ClassVar[bool] = False
     """Whether the family can be fitted under add/remove, where the number of records is secret."""
+    uses_count: ClassVar[bool] = True
+    """Whether a plan depends on the number of records, so that a noisy count must come first where it is secret."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -115,6 +120,14 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     def _fitted(self, planned: Any, solution: Any, table: Table) -> dict[str, Any]:
         """Fitted attributes (without certificate and notes) from a solution."""
 
+    def _records(self, table: Table, X: Any, y: Any) -> Records:
+        """Where the session finds the table that ``_read`` returned."""
+        return InMemory(X, y)
+
+    def _note(self) -> str:
+        """What the ledger calls a fit."""
+        return type(self).__name__
+
     def _declared_marks(self) -> tuple[str, ...]:
         """What the user vouches for, by the parameters alone."""
         return ()
@@ -137,57 +150,60 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         Returns:
             The estimator itself.
         """
-        table, X, y = self._read(X, y)
-        budget = self._budget(table)
-        certificate, planned = self._reserved(table, budget)
-        secret = budget.adjacency is Adjacency.ADD_REMOVE
+        draft = copy.copy(self)  # validation writes the names of features there; this model stays as it is
+        table, X, y = draft._read(X, y)
+        budget = draft._budget(table)
+        records = draft._records(table, X, y)
+        table = _without_secret_count(table, budget)
+        certificate, planned = draft._reserved(table, budget)
         with (
             np.errstate(all="ignore"),  # a solver's own warnings come and go with the noise
             progress_bar(type(self).__name__, self._progress()) as progress,
             open_session(
                 certificate,
-                InMemory(X, y),
+                records,
                 ledger=self.ledger,
                 random_state=self.random_state,
-                note=type(self).__name__,
+                note=self._note(),
                 progress=progress,
             ) as session,
         ):
-            if secret:
-                session, planned, table = self._counted(session, table, budget)
+            if draft._counts_first(budget):
+                session, planned, table = draft._counted(session, table, budget)
             solution = planned.solve(session)
-        self._publish(planned, solution, table, session.certificate)
+        publish(self, draft, {"notes_": (), **draft._fitted(planned, solution, table)}, session.certificate)
         return self
 
-    def planned_certificate(self, n_records: int, n_features: int) -> Certificate:
+    def planned_certificate(self, n_records: int, n_features: int, *, sparse: bool = False) -> Certificate:
         """What ``fit`` is going to certify for a table of this shape; no record is read.
 
         Args:
             n_records: rows.
             n_features: columns.
+            sparse: whether the table is a sparse matrix, whose zeros must stay zero.
 
         Returns:
             The certificate, without the mark of a seed.
         """
-        table = self._shape(n_records, n_features)
-        return self._reserved(table, self._budget(table))[0]
+        table = dataclasses.replace(self._shape(n_records, n_features), sparse=sparse)
+        budget = self._budget(table)
+        return self._reserved(_without_secret_count(table, budget), budget)[0]
 
     def _reserved(self, table: Table, budget: Budget) -> tuple[Certificate, Planned]:
         """What is reserved before a record is read, with all its marks but the seed's; and the plan.
 
-        Where the number of records is secret, the plan follows from a noisy count. What is reserved then is the count
-        and *any* μ-GDP fit with the rest of the budget; the plan that is returned is one for a nominal number.
+        Where the plan follows from a noisy count, what is reserved is the count and *any* μ-GDP fit with the rest of
+        the budget; the plan that is returned is one for a nominal number.
 
         Returns:
             The certificate and the plan.
 
         Raises:
-            NotCovered: if a fit that follows a noisy count is not μ-GDP.
+            NotCovered: if the plan must follow a noisy count, and is not μ-GDP.
         """
-        secret = budget.adjacency is Adjacency.ADD_REMOVE
-        planned = self._planned(dataclasses.replace(table, n=NOMINAL_RECORDS) if secret else table, budget)
+        planned = self._planned(table, budget)
         certificate = self._certified(planned, budget)
-        if secret:
+        if self._counts_first(budget):
             if certificate.mu is None:
                 raise NotCovered(
                     "adjacency: under add-remove the fit follows a noisy count and must be μ-GDP, which this solver is "
@@ -199,10 +215,9 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             certificate = certificate.marked(mark)
         return certificate, planned
 
-    def _publish(self, planned: Any, solution: Any, table: Table, certificate: Certificate) -> None:
-        """Set all fitted attributes, at once."""
-        fitted = self._fitted(planned, solution, table)
-        vars(self).update({"notes_": (), **fitted, "certificate_": certificate})
+    def _counts_first(self, budget: Budget) -> bool:
+        """Whether the number of records is secret, and needed for a plan."""
+        return self.uses_count and budget.adjacency is Adjacency.ADD_REMOVE
 
     def _budget(self, table: Table) -> Budget:
         """ε, δ, relation and view, checked."""
@@ -244,6 +259,25 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.non_deterministic = self.random_state is None
         return tags
+
+
+def publish(model: Any, draft: Any, fitted: dict[str, Any], certificate: Certificate) -> None:
+    """Set all fitted attributes at once: an interrupt leaves the old model or the new one.
+
+    Args:
+        model: what is fitted.
+        draft: the copy of it that validated the table.
+        fitted: attributes by name.
+        certificate: of the fit.
+    """
+    kept = {name: value for name, value in vars(model).items() if name not in SEEN}
+    seen = {name: vars(draft)[name] for name in SEEN if name in vars(draft)}
+    model.__dict__ = {**kept, **seen, **fitted, "certificate_": certificate}
+
+
+def _without_secret_count(table: Table, budget: Budget) -> Table:
+    """The table as a plan may know it: under add/remove a nominal number of records stands for the true one."""
+    return dataclasses.replace(table, n=NOMINAL_RECORDS) if budget.adjacency is Adjacency.ADD_REMOVE else table
 
 
 def _counted_plan(budget: Budget) -> Plan:

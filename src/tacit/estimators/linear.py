@@ -13,11 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from tacit.errors import InvalidInput
 from tacit.estimators.base import PrivateEstimator, Table
-from tacit.inputs.bounds import feature_bounds, target_bounds
 from tacit.inputs.labels import class_list, class_numbers
 from tacit.inputs.parameters import check_magnitude
 from tacit.inputs.tables import labels_of, numbers_of, validate_table
-from tacit.maps import FeatureBounds, TargetBounds
+from tacit.maps import FeatureBounds, TargetBounds, feature_bounds, target_bounds
 from tacit.mechanism import Plan
 from tacit.problem import Facts, Loss, Penalty, Problem
 from tacit.release import Session

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from tacit.errors import InvalidInput
-from tacit.preprocessing._table import quiet, shape_of
+from tacit.inputs.tables import shape_of, validate_table
 
 __all__ = ["FeatureMap", "blocks", "records", "width_of"]
 
@@ -72,8 +72,7 @@ def records(estimator: BaseEstimator, X: Any, *, reset: bool) -> NDArray[Any]:
         (n, p).
     """
     width_of(X)
-    with np.errstate(all="ignore"):  # its check of finiteness sums up, and a warning would tell about records
-        return np.asarray(quiet(validate_data, estimator, X, reset=reset, dtype=[np.float64, np.float32], order="C"))
+    return np.asarray(validate_table(estimator, X, reset=reset, order="C"))
 
 
 class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]

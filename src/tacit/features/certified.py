@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf, nextafter, sqrt
 from typing import Any
@@ -13,8 +13,7 @@ from tacit.accounting import Certificate
 from tacit.errors import InvalidInput, NotCovered
 from tacit.features._lengths import public_norm
 from tacit.features._map import FeatureMap
-from tacit.preprocessing import BoundsScaler, DPQuantileScaler, DPStandardScaler, PublicOneHotEncoder
-from tacit.preprocessing.certificates import is_public, parts
+from tacit.maps.steps import NORMS, is_public, parts
 
 __all__ = ["feature_norm", "joint_norm", "row_local"]
 
@@ -28,28 +27,6 @@ class Unbounded:
 
 
 Bound = float | Unbounded
-
-
-def _affine(step: Any) -> float:
-    _fitted(step)
-    return _up(step._reach * sqrt(step.n_features_in_))
-
-
-def _one_hot(step: Any) -> float:
-    _fitted(step)
-    return _up(sqrt(step.n_features_in_))  # one 1 per column at most
-
-
-STATED: dict[type, Callable[[Any], float]] = {
-    BoundsScaler: _affine,
-    DPStandardScaler: _affine,
-    DPQuantileScaler: _affine,
-    PublicOneHotEncoder: _one_hot,
-}
-"""Norms of other steps (exact types: a subclass may do anything).
-
-Not scikit-learn's Normalizer: rounding in float32 makes some of its rows longer than 1.
-"""
 
 
 def feature_norm(model: Any, input_norm: float | None = None) -> float:
@@ -135,7 +112,10 @@ def _after(step: Any, before: Bound, name: str) -> Bound:
         raise InvalidInput(
             f"step {name!r} ({type(step).__name__}) makes no features: pass the steps before it, model[:-1]"
         )
-    return STATED[type(step)](step) if type(step) in STATED else Unbounded(name, type(step).__name__)
+    if type(step) not in NORMS:
+        return Unbounded(name, type(step).__name__)
+    _fitted(step)
+    return _up(NORMS[type(step)](step))
 
 
 def _union(step: Any, before: Bound, name: str) -> Bound:

@@ -12,7 +12,7 @@ from tacit.errors import InvalidInput
 from tacit.features._draws import GRID, gaussians, projected, public_seed
 from tacit.features._lengths import FAR, shortened
 from tacit.features._map import FeatureMap
-from tacit.preprocessing.certificates import public_step
+from tacit.maps.steps import public_step
 
 __all__ = ["RandomFourier"]
 

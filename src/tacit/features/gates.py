@@ -13,7 +13,7 @@ from tacit.features._draws import gaussians, public_seed
 from tacit.features._lengths import public_norm, relative, shortened
 from tacit.features._map import FeatureMap, blocks, records
 from tacit.kernels.exact import half_spaces
-from tacit.preprocessing.certificates import public_step
+from tacit.maps.steps import public_step
 
 __all__ = ["ReluGates"]
 

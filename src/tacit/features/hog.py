@@ -12,7 +12,7 @@ from tacit.errors import InvalidInput
 from tacit.features._images import ImageMap
 from tacit.features._lengths import shortened
 from tacit.kernels.rows import row_squares
-from tacit.preprocessing.certificates import public_step
+from tacit.maps.steps import public_step
 
 __all__ = ["Hog"]
 

@@ -14,7 +14,7 @@ from tacit import _validate
 from tacit.errors import InvalidInput, NotCovered
 from tacit.features._map import FeatureMap, records, width_of
 from tacit.features.certified import feature_norm, joint_norm
-from tacit.preprocessing.certificates import composite_step
+from tacit.maps.steps import composite_step
 
 __all__ = ["Join"]
 

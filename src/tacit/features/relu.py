@@ -11,7 +11,7 @@ from tacit import _validate
 from tacit.features._draws import gaussians, projected, public_seed
 from tacit.features._lengths import FAR, public_norm, shortened
 from tacit.features._map import FeatureMap
-from tacit.preprocessing.certificates import public_step
+from tacit.maps.steps import public_step
 
 __all__ = ["RandomRelu"]
 

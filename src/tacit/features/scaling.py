@@ -11,7 +11,7 @@ from sklearn.base import OneToOneFeatureMixin
 from tacit import _validate
 from tacit.features._lengths import public_norm, scaled, shortened
 from tacit.features._map import FeatureMap
-from tacit.preprocessing.certificates import public_step
+from tacit.maps.steps import public_step
 
 __all__ = ["NormScaler"]
 

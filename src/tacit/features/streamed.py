@@ -12,7 +12,7 @@ from sklearn.utils import _safe_indexing
 
 from tacit import _validate
 from tacit.errors import InvalidInput
-from tacit.preprocessing._table import shape_of
+from tacit.inputs.tables import shape_of
 
 __all__ = ["Streamed"]
 

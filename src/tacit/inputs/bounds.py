@@ -1,4 +1,4 @@
-"""Public bounds, checked: every message about ``feature_bounds`` and ``target_bounds``, once."""
+"""Public bounds, checked: every message about a pair (low, high), once."""
 
 from __future__ import annotations
 
@@ -7,17 +7,32 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.errors import InvalidInput
-from tacit.maps import FeatureBounds, TargetBounds
-from tacit.problem import Loss
 
-__all__ = ["feature_bounds", "target_bounds"]
+__all__ = ["MAX_BOUND", "bounds_of"]
 
 Array = NDArray[np.float64]
 MAX_BOUND = 1e100
 """The largest size of a bound, and of its inverse: beyond it, squares and ratios of scales would overflow."""
 
 
-def _bounds(name: str, bounds: object, size: int | None) -> tuple[Array, Array]:
+def bounds_of(name: str, bounds: object, size: int | None = None) -> tuple[Array, Array]:
+    """Lower and upper ends, checked.
+
+    Args:
+        name: of the parameter, for messages.
+        bounds: (low, high), numbers or one per feature.
+        size: the number of features; None for one pair of numbers.
+
+    Returns:
+        The ends, one per feature, or of no dimension.
+
+    Raises:
+        InvalidInput: if they are missing, malformed, infinite or too far from 1.
+    """
+    if bounds is None:
+        raise InvalidInput(
+            f"{name} is missing: state public limits (low, high) of the values; limits read off the data would leak it"
+        )
     if size is not None and _looks_like_pairs(bounds, size):
         raise InvalidInput(
             f"{name} looks like one (low, high) pair per feature, but must be one pair of columns (lows, highs): pass "
@@ -25,14 +40,14 @@ def _bounds(name: str, bounds: object, size: int | None) -> tuple[Array, Array]:
         )
     held = list(bounds) if isinstance(bounds, tuple | list) or (isinstance(bounds, np.ndarray) and bounds.ndim) else []
     if len(held) != 2:
-        raise InvalidInput(f"{name} must be a pair (low, high), got {_kind(bounds)}: {_forms(name, size)}")
+        raise InvalidInput(f"{name} must be a pair (low, high), got {_kind(bounds)}: {_forms(size)}")
     ends = [_end(f"{name}[{k}]", end) for k, end in enumerate(held)]
     shape = () if size is None else (size,)
     try:
         low, high = (np.broadcast_to(end, shape).astype(np.float64) for end in ends)
     except ValueError:
         shapes = f"shapes {ends[0].shape} and {ends[1].shape}"
-        raise InvalidInput(f"{name} do not fit the data, got {shapes}: {_forms(name, size)}") from None
+        raise InvalidInput(f"{name} do not fit the data, got {shapes}: {_forms(size)}") from None
     _check_range(name, low, high)
     return low, high
 
@@ -42,7 +57,7 @@ def _end(name: str, end: object) -> Array:
         return _validate.real_array(name, end)
     except InvalidInput:
         kind = np.asarray(end, object).dtype if isinstance(end, list | tuple) else getattr(end, "dtype", None)
-        got = f"entries of type {kind}" if kind is not None else repr(end)
+        got = f"entries of type {kind}" if kind is not None else repr(end)[:40]
         raise InvalidInput(f"{name} must be a number, or one per feature, got {got}: convert it to float") from None
 
 
@@ -82,67 +97,7 @@ def _kind(value: object) -> str:
     return f"{len(value)} items" if isinstance(value, tuple | list) else f"an object of type {type(value).__name__}"
 
 
-def _forms(name: str, size: int | None) -> str:
+def _forms(size: int | None) -> str:
     if size is None:
-        return f"e.g. {name}=(0, 10)"
-    return f"e.g. {name}=(0, 1), or (lows, highs) with one number per feature ({size}), in the order of the columns"
-
-
-def feature_bounds(
-    bounds: object, size: int, *, sparse: bool = False, keep_zero: bool = False, constant: bool = False
-) -> FeatureBounds:
-    """The map of features by public bounds.
-
-    Args:
-        bounds: (low, high), numbers or one per feature.
-        size: the number of features.
-        sparse: whether zeros are not stored: then they stay zero, and bounds must include them.
-        keep_zero: whether zero must stay zero for another reason (no intercept).
-        constant: whether a column of ones comes first.
-
-    Returns:
-        The map.
-
-    Raises:
-        InvalidInput: if bounds are missing or malformed, or exclude the zeros of a sparse table.
-    """
-    if bounds is None:
-        raise InvalidInput(
-            "feature_bounds is missing: state public limits (low, high) of the features, numbers or arrays; limits "
-            "read off the data would leak it"
-        )
-    low, high = _bounds("feature_bounds", bounds, size)
-    if sparse and ((low > 0) | (high < 0)).any():
-        raise InvalidInput("feature_bounds of a sparse matrix must include 0, the value of what is not stored")
-    return FeatureBounds.between(low, high, keep_zero=sparse or keep_zero, constant=constant)
-
-
-def target_bounds(bounds: object, *, loss: Loss | None = None, keep_zero: bool = False) -> TargetBounds:
-    """The map of targets by public bounds.
-
-    Args:
-        bounds: (low, high).
-        loss: whose targets they are; one of positive targets needs positive bounds.
-        keep_zero: whether zero must stay zero (no intercept).
-
-    Returns:
-        The map.
-
-    Raises:
-        InvalidInput: if bounds are missing or malformed, or not those of the loss.
-    """
-    if bounds is None:
-        raise InvalidInput(
-            "target_bounds is missing: state public limits (low, high) of the target; limits read off the data would "
-            "leak it"
-        )
-    ends = _bounds("target_bounds", bounds, None)
-    low, high = float(ends[0]), float(ends[1])
-    positive = loss is not None and loss.positive
-    if loss is not None and positive and (high <= 0 or low < 0 or (low == 0 and loss.strictly_positive)):
-        least = "above 0" if loss.strictly_positive else "at least 0"
-        raise InvalidInput(
-            f"target_bounds of the {loss.name} loss must be positive (low {least}), got ({low:g}, {high:g})"
-        )
-    strictly = loss is not None and loss.strictly_positive
-    return TargetBounds.between(low, high, keep_zero=keep_zero, logarithmic=positive, geometric=strictly)
+        return "e.g. (0, 10)"
+    return f"e.g. (0, 1), or (lows, highs) with one number per feature ({size}), in the order of the columns"

@@ -1,9 +1,9 @@
-"""The classes of a classifier: public by parameter or by declaration."""
+"""Public lists of labels: categories, and the classes of a classifier, by parameter or by declaration."""
 
 from __future__ import annotations
 
 import numbers
-from collections.abc import Mapping, Set
+from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
 import numpy as np
@@ -13,10 +13,34 @@ from tacit.errors import InvalidInput
 from tacit.inputs.entries import check_entries
 from tacit.inputs.tables import labels_of
 
-__all__ = ["class_list", "class_numbers"]
+__all__ = ["check_distinct", "class_list", "class_numbers", "mixed_labels"]
 
 _KINDS = (str, bytes, numbers.Real | np.bool_)
-_FEW = "classes must list at least two different labels, e.g. classes=[0, 1]"
+
+
+def check_distinct(name: str, labels: Sequence[Any], least: int = 1) -> None:
+    """Refuse a public list that is too short, or names a label twice.
+
+    Args:
+        name: of the list, for messages.
+        labels: words, numbers or truth values.
+        least: how many there must be, 1 or 2.
+
+    Raises:
+        InvalidInput: if there are fewer, some are equal, or one is a list itself.
+    """
+    try:
+        distinct = len(set(labels))
+    except TypeError:
+        raise InvalidInput(f"{name} must hold words or numbers, not lists of them") from None
+    if distinct != len(labels) or distinct < least:
+        few = "two different labels" if least == 2 else "one label"
+        raise InvalidInput(f"{name} must list at least {few}, each once")
+
+
+def mixed_labels(name: str) -> InvalidInput:
+    """The error about a list of several kinds of labels."""
+    return InvalidInput(f"{name} must hold labels of one kind: all words, all numbers, or all truth values")
 
 
 def class_list(stated: Any, y: Any) -> tuple[Any, tuple[str, ...]]:
@@ -34,8 +58,6 @@ def class_list(stated: Any, y: Any) -> tuple[Any, tuple[str, ...]]:
     """
     if stated is not None:
         given = _listed(stated)
-        if len(set(given.tolist())) < len(given):
-            raise InvalidInput(_FEW)
         return np.unique(labels_of(given, "classes")), ()
     classes = np.unique(y)
     if classes.size < 2:
@@ -52,10 +74,10 @@ def _listed(stated: Any) -> Any:
         labels = np.asarray(stated, dtype=object)
     except ValueError:  # tables of several shapes
         labels = np.empty(0, object)
-    if labels.ndim != 1 or len(labels) < 2:
-        raise InvalidInput(_FEW)
+    labels = labels if labels.ndim == 1 else np.empty(0, object)
     if not any(all(isinstance(label, kind) for label in labels) for kind in _KINDS):
-        raise InvalidInput("classes must hold labels of one kind: pass all of them as numbers, or all as strings")
+        raise mixed_labels("classes")
+    check_distinct("classes", labels.tolist(), 2)
     return np.asarray(stated)
 
 

@@ -1,81 +1,152 @@
-"""Tables and targets: shape, type and finiteness, checked before anything else, in words that show no record.
+"""Tables and targets: the shape first, then the values, in words that show no record.
 
 The checks are scikit-learn's. Some of its messages quote values, or take several lines; only those that hold public
-quantities (shapes, names, types) pass, others are said anew.
+quantities (shapes, names, types) pass, others are said anew. Every fault of a table has its one sentence here.
 """
 
 from __future__ import annotations
 
 import numbers
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn import config_context
-from sklearn.utils.validation import validate_data
+from sklearn.utils.validation import check_array, validate_data
 
 from tacit.errors import InvalidInput
 from tacit.inputs.entries import check_entries
 
-__all__ = ["columns_of", "labels_of", "numbers_of", "validate_table"]
+__all__ = ["columns_of", "labels_of", "numbers_of", "sanitise_errors", "shape_of", "validate_shape", "validate_table"]
 
-_ENCODE = "encode categories first, e.g. with tacit.preprocessing.PublicOneHotEncoder"
+_ENCODE = "encode categories first, e.g. with tacit.maps.PublicOneHotEncoder"
 _FILL = "fill such values with a public constant, or drop their records"
+_TWO_DIMENSIONS = (
+    "X must have two dimensions (records, features). Reshape your data: X.reshape(-1, 1) if it is one feature, "
+    "X.reshape(1, -1) if it is one record"
+)
+_SPARSE = "X is sparse, where a dense table is needed: pass X.toarray(), or leave these columns out"
+_RAGGED = "X must be a table and y a column: their rows differ in length or type"
 _FAULTS = {
-    r"Input ([Xy]) contains NaN": rf"Input \1 contains NaN: {_FILL}",
+    r"Input (\w) contains NaN": rf"Input \1 contains NaN: {_FILL}",
     r"Input contains NaN|boolean value of NA": f"Input X or y contains NaN: {_FILL}",
-    r"Input ([Xy]) contains infinity": rf"Input \1 contains infinity or a value too large for its type: {_FILL}",
-    r"Expected 2D (array|input)": (
-        "X must have two dimensions (records, features). Reshape your data: X.reshape(-1, 1) if it is one feature, "
-        "X.reshape(1, -1) if it is one record"
-    ),
-    r"setting an array element": "X must be a table and y a column: their rows differ in length or type",
+    r"Input (\w) contains infinity": rf"Input \1 contains infinity or a value too large for its type: {_FILL}",
+    r"Expected 2D (array|input)|Found array with dim \d+": _TWO_DIMENSIONS,
+    r"Sparse data was passed": _SPARSE,
+    r"setting an array element": _RAGGED,
     r"(This )?(\w+) (estimator )?requires y": r"\2 requires y to be passed, but the target y is None: call fit(X, y)",
     r"(float\(\) argument must be .*)": rf"X and y must hold numbers: {_ENCODE} (\1)",
 }
 """How a message of scikit-learn or numpy begins, and what we say instead."""
 
 _PUBLIC = re.compile(
-    r"Found (array|input variables) with |X has \d+ features|y should be a 1d array|Sparse data was passed|"
+    r"Found (array|input variables) with |X has \d+ features|y should be a 1d array|"
     r"Only sparse matrices|Expected sequence or array-like|The feature names should match|Feature names are only|"
     r"np\.matrix is not supported|Expected unique column names"
 )
 """Messages that hold shapes, types and names only."""
 
 
-def validate_table(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) -> Any:
+def shape_of(X: Any) -> tuple[int, ...]:
+    """The shape of a table: that which it states (no value is read), or that of the array it converts to.
+
+    Args:
+        X: a table.
+
+    Returns:
+        One number per dimension.
+
+    Raises:
+        InvalidInput: if its rows differ in length.
+    """
+    shape = getattr(X, "shape", None)
+    if isinstance(shape, tuple):
+        return shape
+    try:
+        return np.asarray(X).shape
+    except ValueError:  # outside of the handler: its exception may hold a value
+        pass
+    raise InvalidInput(_RAGGED)
+
+
+def validate_shape(estimator: Any, X: Any, *, column: bool = False) -> tuple[int, int]:
+    """The numbers of records and features of a dense table, before a value is read.
+
+    For estimators that read values only after they are paid for (``validate_table`` then).
+
+    Args:
+        estimator: whose input it is; it keeps the number and the names of the features.
+        X: (records, features).
+        column: whether (records,) is a table of one feature.
+
+    Returns:
+        The numbers.
+
+    Raises:
+        InvalidInput: if the table is sparse, empty, or of another shape.
+    """
+    check_entries("X", X, each=False)
+    if sparse.issparse(X):
+        raise InvalidInput(_SPARSE)
+    shape = shape_of(X)
+    if column and len(shape) == 1:
+        shape = (*shape, 1)
+    if len(shape) != 2:
+        raise InvalidInput(_TWO_DIMENSIONS)
+    if 0 in shape:
+        sanitise_errors(check_array, np.empty(shape), estimator=estimator, input_name="X")  # raises
+    if not column:
+        sanitise_errors(validate_data, estimator, X, skip_check_array=True)
+    return shape
+
+
+def validate_table(estimator: Any, X: Any, y: Any = "no_validation", *, dates: bool = False, **options: Any) -> Any:
     """X, or (X, y), as scikit-learn validates it; a fault is told in one line that holds no record's value.
 
     Args:
         estimator: whose input it is; it keeps the number and the names of the features.
         X: (records, features).
         y: (records,); left out for prediction.
-        options: of scikit-learn's ``validate_data``.
+        dates: whether dates are categories like others.
+        options: of scikit-learn's ``validate_data``; by default float64 and float32 stay, others become float64.
 
     Returns:
         The validated X, or X and y.
+    """
+    check_entries("X", X, dates=dates)
+    if not (y is None or isinstance(y, str)):
+        check_entries("y", y)
+    found = sanitise_errors(
+        validate_data, estimator, X, y, **{"dtype": [np.float64, np.float32], "order": None, **options}
+    )
+    _check_sparse(found[0] if isinstance(found, tuple) else found)
+    return found
+
+
+def sanitise_errors(check: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Call a check of scikit-learn's; a fault is told in one line that holds no record's value.
+
+    Args:
+        check: ``validate_data`` or ``check_array``.
+        *arguments: for it.
+        **options: for it.
+
+    Returns:
+        What it returns.
 
     Raises:
         InvalidInput: if shape, type or finiteness do not fit.
         TypeError: if an entry is no number at all, as scikit-learn wants it.
     """
-    check_entries("X", X)
-    if not (y is None or isinstance(y, str)):
-        check_entries("y", y)
     try:
-        with (
-            np.errstate(all="ignore"),
-            config_context(assume_finite=False),
-        ):  # the caller's settings cannot switch this check off
-            found = validate_data(estimator, X, y, dtype=[np.float64, np.float32], order=None, **options)
-        fault = ""
+        # The caller's settings cannot switch this check off, nor make its sums warn about a record.
+        with np.errstate(all="ignore"), config_context(assume_finite=False):
+            return check(*arguments, **options)
     except (ValueError, TypeError, OverflowError) as error:
         fault = _fault(str(error))
-    if not fault:
-        _check_sparse(found[0] if isinstance(found, tuple) else found)
-        return found
     # Outside of the handler: the first message must not follow as the context of ours.
     if "argument must be" in fault:
         raise TypeError(fault)

@@ -12,9 +12,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from tacit.errors import InvalidInput
+from tacit.inputs.bounds import bounds_of
 from tacit.maps.rows import Range, RowMap
+from tacit.problem import Loss
 
-__all__ = ["FeatureBounds", "TargetBounds"]
+__all__ = ["FeatureBounds", "TargetBounds", "feature_bounds", "target_bounds"]
 
 Array = NDArray[np.float64]
 
@@ -23,9 +26,9 @@ Array = NDArray[np.float64]
 class FeatureBounds(RowMap):
     """u = (x − centre)/scale for every feature, after clipping x to its bounds; a column of ones in front if asked for.
 
-    Bounds (0, 1) stay as they are, so that one-hot columns remain sparse; others map to [−1, 1]. Sparse tables, and
-    models without an intercept, are only scaled: zero stays zero. A feature that its bounds fix is dropped (u = 0,
-    coefficient 0).
+    For models (``between``) bounds (0, 1) stay as they are, so that one-hot columns remain sparse; others map to
+    [−1, 1]. Sparse tables, and models without an intercept, are only scaled: zero stays zero. A feature that its bounds
+    fix is dropped (u = 0, coefficient 0).
 
     Attributes:
         low: lower bounds.
@@ -33,6 +36,7 @@ class FeatureBounds(RowMap):
         centre: what becomes 0.
         scale: what becomes 1.
         constant: whether a column of ones comes first.
+        reach: the largest |u|; farther values are clipped.
     """
 
     low: Array
@@ -40,12 +44,13 @@ class FeatureBounds(RowMap):
     centre: Array
     scale: Array
     constant: bool = False
+    reach: float = 1.0
 
     @classmethod
     def between(
         cls, low: Array, high: Array, *, keep_zero: bool | NDArray[np.bool_] = False, constant: bool = False
     ) -> FeatureBounds:
-        """From checked bounds (``tacit.inputs.bounds``).
+        """From checked bounds (``feature_bounds``).
 
         Args:
             low: lower bounds.
@@ -61,6 +66,11 @@ class FeatureBounds(RowMap):
         scale = np.where(as_is, np.maximum(np.abs(low), np.abs(high)), high / 2 - low / 2)
         return cls(low, high, centre, scale, constant)
 
+    @classmethod
+    def centred(cls, low: Array, high: Array) -> FeatureBounds:
+        """The map of any bounds to [−1, 1], bounds (0, 1) too."""
+        return cls(low, high, low / 2 + high / 2, high / 2 - low / 2)
+
     @property
     def fixed(self) -> NDArray[np.bool_]:
         """Features whose bounds leave no choice."""
@@ -73,7 +83,8 @@ class FeatureBounds(RowMap):
 
     def range(self, before: Range | None = None) -> Range:
         """That of the bounds, whatever the input."""
-        low, high = (np.clip((end - self.centre) / self.safe_scale, -1.0, 1.0) for end in (self.low, self.high))
+        ends = ((end - self.centre) / self.safe_scale for end in (self.low, self.high))
+        low, high = (np.clip(end, -self.reach, self.reach) for end in ends)
         low, high = np.where(self.fixed, 0.0, low), np.where(self.fixed, 0.0, high)
         if self.constant:
             low, high = np.concatenate([[1.0], low]), np.concatenate([[1.0], high])
@@ -92,7 +103,8 @@ class FeatureBounds(RowMap):
             np.minimum(np.maximum(column, self.low[j], out=column), self.high[j], out=column)
             column -= self.centre[j]
             column *= ratio[j]
-            np.minimum(np.maximum(column, -1.0, out=column), 1.0, out=column)  # rounding must not leave the interval
+            # Also where reach says nothing new: rounding must not leave the interval.
+            np.minimum(np.maximum(column, -self.reach, out=column), self.reach, out=column)
         return out
 
     def _map_sparse(self, X: Any) -> Any:
@@ -100,7 +112,8 @@ class FeatureBounds(RowMap):
         out.sum_duplicates()  # parts of one entry, each within bounds, may add up to more
         column = np.repeat(np.arange(out.shape[1]), np.diff(out.indptr))
         values = np.clip(out.data, self.low[column], self.high[column])
-        out.data = np.where(self.fixed[column], 0.0, values / self.safe_scale[column])
+        ratios = np.clip(values / self.safe_scale[column], -self.reach, self.reach)
+        out.data = np.where(self.fixed[column], 0.0, ratios)
         out.eliminate_zeros()
         return sparse.hstack([np.ones((out.shape[0], 1)), out], format="csc") if self.constant else out
 
@@ -112,6 +125,10 @@ class FeatureBounds(RowMap):
         out.sum_duplicates()
         out.data = np.clip(out.data, self.low[out.indices], self.high[out.indices])
         return out
+
+    def inverse(self, U: Array) -> Array:
+        """Values of the user's from mapped ones (without a constant); what was clipped stays clipped."""
+        return np.clip(self.centre + self.safe_scale * np.clip(U, -self.reach, self.reach), self.low, self.high)
 
     def without_constant(self) -> FeatureBounds:
         """The same map without a column of ones."""
@@ -180,3 +197,52 @@ class TargetBounds:
     def clip(self, predictions: Array) -> Array:
         """Predictions within the bounds: no target lies outside of them."""
         return np.clip(predictions, self.low, self.high)
+
+
+def feature_bounds(
+    bounds: object, size: int, *, sparse: bool = False, keep_zero: bool = False, constant: bool = False
+) -> FeatureBounds:
+    """The map of features by public bounds.
+
+    Args:
+        bounds: (low, high), numbers or one per feature.
+        size: the number of features.
+        sparse: whether zeros are not stored: then they stay zero, and bounds must include them.
+        keep_zero: whether zero must stay zero for another reason (no intercept).
+        constant: whether a column of ones comes first.
+
+    Returns:
+        The map.
+
+    Raises:
+        InvalidInput: if bounds are missing or malformed, or exclude the zeros of a sparse table.
+    """
+    low, high = bounds_of("feature_bounds", bounds, size)
+    if sparse and ((low > 0) | (high < 0)).any():
+        raise InvalidInput("feature_bounds of a sparse matrix must include 0, the value of what is not stored")
+    return FeatureBounds.between(low, high, keep_zero=sparse or keep_zero, constant=constant)
+
+
+def target_bounds(bounds: object, *, loss: Loss | None = None, keep_zero: bool = False) -> TargetBounds:
+    """The map of targets by public bounds.
+
+    Args:
+        bounds: (low, high).
+        loss: whose targets they are; one of positive targets needs positive bounds.
+        keep_zero: whether zero must stay zero (no intercept).
+
+    Returns:
+        The map.
+
+    Raises:
+        InvalidInput: if bounds are missing or malformed, or not those of the loss.
+    """
+    ends = bounds_of("target_bounds", bounds)
+    low, high = float(ends[0]), float(ends[1])
+    positive = loss is not None and loss.positive
+    if loss is not None and positive and (high <= 0 or low < 0 or (low == 0 and loss.strictly_positive)):
+        least = "above 0" if loss.strictly_positive else "at least 0"
+        raise InvalidInput(
+            f"target_bounds of the {loss.name} loss must be positive (low {least}), got ({low:g}, {high:g})"
+        )
+    return TargetBounds.between(low, high, keep_zero=keep_zero, logarithmic=positive)

@@ -18,7 +18,7 @@ from scipy import sparse
 
 from tacit.kernels.exact import coarse, exact_product_by_columns
 
-__all__ = ["ROW_MAPS", "AffineTarget", "Linear", "Range", "RowMap", "Standardise"]
+__all__ = ["ROW_MAPS", "AffineTarget", "Columns", "Linear", "Range", "RowMap", "Standardise"]
 
 Array = NDArray[np.float64]
 ROW_MAPS: dict[str, type[RowMap]] = {}
@@ -100,6 +100,32 @@ class Standardise(RowMap):
     def example(cls, rng: np.random.Generator) -> tuple[Standardise, Any]:
         """Three columns of different size."""
         return cls(rng.normal(size=3), np.array([1e-3, 1.0, 7.0])), rng.normal(size=(50, 3))
+
+
+@dataclass(frozen=True)
+class Columns(RowMap):
+    """Some of the columns, in the given order.
+
+    Attributes:
+        index: which.
+    """
+
+    index: tuple[int, ...]
+
+    def __call__(self, X: Any) -> Any:
+        """Dense or sparse, as X is."""
+        return X[:, list(self.index)]
+
+    def range(self, before: Range | None) -> Range:
+        """That of these columns."""
+        if before is None:
+            return Range(np.full(len(self.index), -np.inf), np.full(len(self.index), np.inf))
+        return Range(before.low[list(self.index)], before.high[list(self.index)])
+
+    @classmethod
+    def example(cls, rng: np.random.Generator) -> tuple[Columns, Any]:
+        """Two of three columns, the last one first."""
+        return cls((2, 0)), rng.normal(size=(50, 3))
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from tacit.maps import RowMap
 from tacit.records.base import Records, TargetMap
@@ -23,12 +25,15 @@ class _Table:
 
     X: Any
     y: Any
+    read: Callable[[], tuple[Any, Any]] | None = None
     maps: tuple[RowMap, ...] = ()
     mapped: Any = None
     rows: dict[tuple[TargetMap, ...], Rows] = field(default_factory=dict)
 
     def seen_through(self, maps: tuple[RowMap, ...]) -> Any:
         """X through these maps: from the copy that is there, if that is on the way."""
+        if self.read is not None:
+            (self.X, self.y), self.read = self.read(), None
         if self.maps == maps and self.mapped is not None:
             return self.mapped
         known = len(self.maps)
@@ -54,6 +59,21 @@ class InMemory(Records):
         self._table = _Table(X, y)
         self._maps: tuple[RowMap, ...] = ()
         self._targets: tuple[TargetMap, ...] = ()
+
+    @classmethod
+    def unread(cls, n: int, read: Callable[[], tuple[Any, Any]]) -> InMemory:
+        """A table of which only the length is known: its values are read when a session first asks, once paid for.
+
+        Args:
+            n: the number of records.
+            read: reads and validates the table; returns X and y.
+
+        Returns:
+            The records.
+        """
+        out = cls(np.empty((n, 0)))
+        out._table.read = read
+        return out
 
     def through(self, features: RowMap | None = None, target: TargetMap | None = None) -> InMemory:
         """The same table through one more map."""

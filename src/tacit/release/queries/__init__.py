@@ -4,6 +4,7 @@ from tacit.release.queries.coordinates import Blocks, CoordinateSweep
 from tacit.release.queries.gradient import LossGradient
 from tacit.release.queries.histogram import HistogramSum
 from tacit.release.queries.moments import GramSum, MomentSum, SquareSum, symmetric, upper_triangle
+from tacit.release.queries.scores import SCORES, Score
 from tacit.release.queries.values import (
     STATISTICS,
     AtMost,
@@ -19,6 +20,7 @@ from tacit.release.queries.values import (
 from tacit.release.queries.vectors import CountedSum, VectorSum
 
 __all__ = [
+    "SCORES",
     "STATISTICS",
     "AtMost",
     "Blocks",
@@ -31,6 +33,7 @@ __all__ = [
     "LossGradient",
     "MomentSum",
     "One",
+    "Score",
     "SlopeNorm",
     "SquareSum",
     "SquaredSlope",

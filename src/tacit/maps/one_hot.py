@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from math import sqrt
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
+from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from tacit import _validate
 from tacit.errors import InvalidInput
-from tacit.preprocessing._table import quiet, shape_of
+from tacit.inputs.labels import check_distinct
+from tacit.inputs.tables import validate_table
+from tacit.maps.steps import norm_of_rows, public_step
 
 __all__ = ["PublicOneHotEncoder"]
 
@@ -25,6 +28,13 @@ def _key(value: Any) -> Hashable:
     return _MISSING if isinstance(value, float | np.floating) and value != value else value
 
 
+def _norm(encoder: PublicOneHotEncoder) -> float:
+    """One 1 per column at most."""
+    return sqrt(encoder.n_features_in_)
+
+
+@norm_of_rows(_norm)
+@public_step
 class PublicOneHotEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """One column of zeros and ones per public category.
 
@@ -117,13 +127,8 @@ class PublicOneHotEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc
         return np.array(kept, dtype=object)
 
     def _table(self, X: Any, *, reset: bool) -> NDArray[Any]:
-        if sparse.issparse(X):
-            raise InvalidInput("X is sparse: pass a dense array or a data frame of categories")
-        ndim = len(shape_of(X if hasattr(X, "shape") else np.asarray(X, dtype=object)))
-        if ndim != 2:
-            raise InvalidInput(f"X must have two dimensions, got {ndim}. Reshape your data: X.reshape(-1, 1)")
         dtype = None if hasattr(X, "dtype") or hasattr(X, "dtypes") else object  # a list of words and numbers stays one
-        return np.asarray(quiet(validate_data, self, X, reset=reset, dtype=dtype, ensure_all_finite=False))
+        return np.asarray(validate_table(self, X, dates=True, reset=reset, dtype=dtype, ensure_all_finite=False))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -151,12 +156,7 @@ def _per_column(categories: Any, p: int) -> list[tuple[Any, ...]]:
 
 def _distinct(known: Any, j: int) -> tuple[Any, ...]:
     out = tuple(known.tolist() if isinstance(known, np.ndarray) else known)
-    try:
-        distinct = len({_key(c) for c in out})
-    except TypeError:
-        raise InvalidInput(f"categories[{j}] must hold words or numbers") from None
-    if not out or distinct != len(out):
-        raise InvalidInput(f"categories[{j}] must hold at least one category, each once")
+    check_distinct(f"categories[{j}]", [_key(c) if isinstance(c, Hashable) else c for c in out])
     return out
 
 

@@ -9,7 +9,7 @@ from scipy import sparse
 from sklearn.preprocessing import OneHotEncoder
 
 from tacit.errors import InvalidInput
-from tacit.preprocessing import PublicOneHotEncoder
+from tacit.maps import PublicOneHotEncoder
 
 COLOURS, SIZES = ["red", "green", "blue"], [1, 2]
 

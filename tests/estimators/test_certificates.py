@@ -27,14 +27,9 @@ from sklearn.preprocessing import (
 
 from tacit.accounting import gdp_mu
 from tacit.errors import BudgetExhausted, InvalidInput, NotCovered
-from tacit.preprocessing import (
-    BoundsScaler,
-    DPQuantileScaler,
-    DPStandardScaler,
-    PublicOneHotEncoder,
-    certificate_of,
-)
-from tacit.run import SEEDED
+from tacit.estimators import DPQuantileScaler, DPStandardScaler, certificate_of
+from tacit.maps import BoundsScaler, PublicOneHotEncoder
+from tacit.release import SEEDED
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0, 1, size=(60, 3))
@@ -177,16 +172,16 @@ def test_a_seed_anywhere_marks_the_whole():
 
 def test_the_ledger_and_the_certificate_agree(ledger):
     budget = ledger(10.0)
-    model = make_pipeline(private(budget=budget), DPQuantileScaler(**DEAL, budget=budget)).fit(X)
+    model = make_pipeline(private(ledger=budget), DPQuantileScaler(**DEAL, ledger=budget)).fit(X)
     assert budget.spent().epsilon == pytest.approx(certificate_of(model).epsilon(1e-5), rel=1e-6)
 
 
 def test_clones_share_the_ledger_and_every_fit_is_charged(ledger):
     budget = ledger(10.0)
-    scaler = private(budget=budget)
+    scaler = private(ledger=budget)
     for _ in range(3):
         scaler = clone(scaler).fit(X)
-        assert scaler.budget is budget
+        assert scaler.ledger is budget
     assert len(budget.entries()) == 3
     scaler.fit_transform(X)
     scaler.transform(X)
@@ -195,7 +190,7 @@ def test_clones_share_the_ledger_and_every_fit_is_charged(ledger):
 
 def test_a_grid_search_of_ten_fits_is_charged_ten_times(ledger):
     budget = ledger(10.0)
-    model = Pipeline([("scale", private(budget=budget)), ("fit", LogisticRegression())])
+    model = Pipeline([("scale", private(ledger=budget)), ("fit", LogisticRegression())])
     search = GridSearchCV(model, {"scale__clip_to": [2.0, 5.0]}, cv=5, refit=False)
     search.fit(X, Y)
     assert len(budget.entries()) == 10
@@ -205,7 +200,7 @@ def test_a_grid_search_of_ten_fits_is_charged_ten_times(ledger):
 
 def test_a_grid_search_beyond_the_budget_stops(ledger):
     budget = ledger(2.0)
-    model = Pipeline([("scale", private(budget=budget)), ("fit", LogisticRegression())])
+    model = Pipeline([("scale", private(ledger=budget)), ("fit", LogisticRegression())])
     with pytest.raises(BudgetExhausted):
         GridSearchCV(model, {"scale__clip_to": [2.0, 5.0]}, cv=5, error_score="raise").fit(X, Y)
     assert 1 <= len(budget.entries()) < 10

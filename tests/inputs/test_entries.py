@@ -1,4 +1,4 @@
-"""Dates, masks and complex numbers at every entry of preprocessing and features, before anything is spent."""
+"""Dates, masks and complex numbers at every entry of scalers, statistics and maps, before anything is spent."""
 
 from __future__ import annotations
 
@@ -7,19 +7,11 @@ import pandas as pd
 import pytest
 
 from tacit import Ledger
-from tacit._entries import check_entries
 from tacit.errors import InvalidInput
+from tacit.estimators import DPQuantileScaler, DPStandardScaler, private_mean, private_quantiles, private_variance
 from tacit.features import RandomFourier
-from tacit.preprocessing import (
-    BoundsScaler,
-    DPQuantileScaler,
-    DPStandardScaler,
-    PublicOneHotEncoder,
-    private_mean,
-    private_quantiles,
-    private_variance,
-)
-from tacit.run import VectorSum
+from tacit.inputs.entries import check_entries
+from tacit.maps import BoundsScaler, PublicOneHotEncoder
 
 X = np.random.default_rng(0).uniform(0, 1, (40, 2))
 DAYS = np.datetime64("2020-01-01") + np.arange(80).reshape(40, 2).astype("timedelta64[D]")
@@ -43,7 +35,6 @@ PUBLIC = {
     "bounds, transform": lambda x: BoundsScaler(BOUNDS).fit(X).transform(x),
     "back": lambda x: BoundsScaler(BOUNDS).fit(X).inverse_transform(x),
     "features": lambda x: RandomFourier(10).fit(X).transform(x),
-    "sums": lambda x: VectorSum(x, 1.0),
 }
 
 
@@ -54,7 +45,7 @@ def test_private_steps_refuse_them_before_they_spend(name, form, tmp_path, monke
     ledger = Ledger(tmp_path / "a.ledger", epsilon=9.0, delta=1e-3)
     table, words = BAD[form]
     with pytest.raises(InvalidInput, match=words) as caught:
-        PRIVATE[name](table, budget=ledger)
+        PRIVATE[name](table, ledger=ledger)
     assert "\n" not in str(caught.value)
     assert ledger.entries() == ()
 

@@ -7,20 +7,14 @@ import pandas as pd
 import pytest
 from scipy import sparse, stats
 
-from tacit.accounting import gdp_epsilon, gdp_mu
+from tacit.accounting import certify, gdp_epsilon, gdp_mu
 from tacit.errors import BudgetExhausted, InvalidInput
-from tacit.mechanism import Adjacency
-from tacit.preprocessing import (
-    BoundsScaler,
-    DPQuantileScaler,
-    DPStandardScaler,
-    private_mean,
-    private_quantiles,
-    private_variance,
-)
-from tacit.preprocessing._release import buy
-from tacit.run import SEEDED, Channel
-from tacit.run.sums.histogram import HistogramSum
+from tacit.estimators import DPQuantileScaler, DPStandardScaler, private_mean, private_quantiles, private_variance
+from tacit.maps import BoundsScaler
+from tacit.mechanism import Adjacency, Mechanism
+from tacit.records import InMemory
+from tacit.release import SEEDED, Channel, open_session
+from tacit.release.queries import HistogramSum
 
 RELATIONS = [a.value for a in Adjacency]
 BIG = {"epsilon": 1e8, "delta": 1e-5}
@@ -167,10 +161,11 @@ def test_the_noise_is_what_the_certificate_says(adjacency, squared):
 
 @pytest.mark.parametrize(("adjacency", "squared"), [("replace-one", 4), ("zero-out", 2), ("add-remove", 2)])
 def test_the_noise_of_histograms_is_what_the_certificate_says(adjacency, squared):
-    X, edges = np.random.default_rng(0).normal(size=(50, 2)), [np.linspace(-2, 2, 4001)] * 2
-    total = HistogramSum(X, edges)
+    X, edges = np.random.default_rng(0).normal(size=(50, 2)), (np.linspace(-2, 2, 4001),) * 2
+    query, plan = HistogramSum(edges), Mechanism(adjacency=adjacency, ratio=float(gdp_mu(1.0, 1e-5)), steps=1)
     exact = np.concatenate([np.histogram(np.clip(x, -2, 2), edges[0])[0] for x in X.T])
-    noisy, stated = buy("x", epsilon=1.0, delta=1e-5, adjacency=adjacency, random_state=1).release(total)
+    with open_session(certify(plan), InMemory(X), random_state=1) as session:
+        stated, noisy = session.noise_std(query), session.release(query)
     sigma = np.sqrt(squared) / gdp_mu(1.0, 1e-5)
     assert stated == pytest.approx(sigma)
     assert stats.kstest(noisy - exact, "norm", args=(0, sigma)).pvalue > 0.01
@@ -292,9 +287,9 @@ def test_bounds_are_required_and_sensible(scaler, bounds, message):
         ({"delta": 0}, "strictly between"),
         ({"adjacency": "swap"}, "adjacency must be one of"),
         ({"clip_to": 0}, "clip_to must be positive"),
-        ({"budget": 3.0}, "must be a Ledger"),
-        ({"random_state": -1}, "seed"),
-        ({"random_state": np.random.default_rng(0)}, "seed"),
+        ({"ledger": 3.0}, "must be a tacit.Ledger"),
+        ({"random_state": -1}, "random_state must be"),
+        ({"random_state": np.random.default_rng(0)}, "random_state must be"),
     ],
 )
 @pytest.mark.parametrize("kind", [DPStandardScaler, DPQuantileScaler])
@@ -341,7 +336,7 @@ def test_new_tables_must_have_the_same_features():
 
 def test_a_budget_too_small_stops_the_fit_before_a_record_is_read(ledger, watched):
     budget = ledger(0.5)
-    deal = {"epsilon": 1.0, "delta": 1e-5, "budget": budget}
+    deal = {"epsilon": 1.0, "delta": 1e-5, "ledger": budget}
     X, x = watched(20, 2), watched(20)
     runs = [
         lambda: DPStandardScaler(**deal, feature_bounds=(-1, 1)).fit(X),
@@ -357,7 +352,7 @@ def test_a_budget_too_small_stops_the_fit_before_a_record_is_read(ledger, watche
     assert not X.touched
     assert not x.touched
     assert budget.entries() == ()
-    DPStandardScaler(0.1, 1e-5, (-1, 1), budget=budget).fit(X)
+    DPStandardScaler(0.1, 1e-5, (-1, 1), ledger=budget).fit(X)
     assert X.touched  # the watch works
     assert len(budget.entries()) == 1
 
@@ -366,8 +361,8 @@ def test_public_mistakes_cost_nothing_and_private_ones_do(ledger):
     budget = ledger(5.0)
     for change in ({"feature_bounds": (1, 0)}, {"clip_to": -1}, {"random_state": "x"}, {"delta": 2}):
         with pytest.raises(InvalidInput):
-            DPStandardScaler(1.0, 1e-5, (0, 1), budget=budget).set_params(**change).fit([[0.5]])
+            DPStandardScaler(1.0, 1e-5, (0, 1), ledger=budget).set_params(**change).fit([[0.5]])
     assert budget.entries() == ()
     with pytest.raises(InvalidInput, match="NaN"):  # found by reading records, so after the reservation
-        DPStandardScaler(1.0, 1e-5, (0, 1), budget=budget).fit([[np.nan]])
+        DPStandardScaler(1.0, 1e-5, (0, 1), ledger=budget).fit([[np.nan]])
     assert len(budget.entries()) == 1

@@ -10,13 +10,11 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 from tacit.accounting import gdp_mu
-from tacit.errors import InvalidInput, MechanismMismatch
-from tacit.estimators import DPLinearRegression
+from tacit.errors import InvalidInput
+from tacit.estimators import DPLinearRegression, private_mean, private_quantiles, private_variance
+from tacit.inputs.grids import grids_of
 from tacit.mechanism import Adjacency
-from tacit.preprocessing import private_mean, private_quantiles, private_variance
-from tacit.preprocessing._grid import grids_of, quantiles_of
-from tacit.run.sums.counted import CountedSum
-from tacit.run.sums.histogram import HistogramSum
+from tacit.solvers.quantile import histogram_quantiles
 
 RELATIONS = [a.value for a in Adjacency]
 BIG = {"epsilon": 1e8, "delta": 1e-5}
@@ -133,7 +131,7 @@ def test_a_geometric_grid_is_symmetric_and_finer_near_zero():
 @given(arrays(float, st.integers(1, 30), elements=st.floats(-50, 50)), st.floats(1, 1e6))
 def test_quantiles_of_any_noisy_counts_are_ordered_and_inside(counts, n):
     edges = np.linspace(-3, 5, len(counts) + 1)
-    values = quantiles_of(counts, edges, n, np.array([0.01, 0.3, 0.5, 0.99]))
+    values = histogram_quantiles(counts, edges, n, np.array([0.01, 0.3, 0.5, 0.99]))
     assert (np.diff(values) >= 0).all()
     assert values[0] >= -3
     assert values[-1] <= 5
@@ -141,7 +139,7 @@ def test_quantiles_of_any_noisy_counts_are_ordered_and_inside(counts, n):
 
 def test_cumulative_counts_are_made_monotone():
     counts, edges = np.array([10.0, -5.0, 5.0]), np.arange(4.0)  # sums 10, 5, 10 become 7.5, 7.5, 10
-    np.testing.assert_allclose(quantiles_of(counts, edges, 10.0, np.array([0.6, 0.9])), [0.8, 2.6])
+    np.testing.assert_allclose(histogram_quantiles(counts, edges, 10.0, np.array([0.6, 0.9])), [0.8, 2.6])
 
 
 @pytest.mark.parametrize("q", [0, 1, -0.1, 2, [], np.nan, "half", [[0.5]]])
@@ -169,46 +167,3 @@ def test_bad_bounds_are_refused(bounds):
             function([0.5], bounds, epsilon=1.0, delta=1e-5)
     with pytest.raises(InvalidInput):
         private_quantiles([0.5], 0.5, bounds, epsilon=1.0, delta=1e-5)
-
-
-# -- the sum --------------------------------------------------------------------------------------------------------
-
-
-def test_histograms_are_the_sums_of_their_contributions():
-    rng = np.random.default_rng(0)
-    total, _, state = HistogramSum.example(rng, 40)
-    batch = rng.random((3, 40)) < 0.5
-    batch[2] = False
-    one_hot = total.contributions(np.zeros((3, 1)), np.arange(40))
-    np.testing.assert_array_equal(total.total(np.zeros((3, 1)), batch), (one_hot * batch[:, :, None]).sum(axis=1))
-    np.testing.assert_allclose(np.linalg.norm(one_hot, axis=2), total.bound)
-    assert total.total(state, np.ones((1, 40), bool)).sum() == 40 * 3
-
-
-def test_a_value_on_an_edge_counts_once_as_in_numpy():
-    x, edges = np.array([0.0, 1.0, 1.0, 2.0, 3.0]), np.array([0.0, 1.0, 2.0, 3.0])
-    counts = HistogramSum(x[:, None], [edges]).total(np.zeros((1, 1)), np.ones((1, 5), bool))[0]
-    np.testing.assert_array_equal(counts, np.histogram(x, edges)[0])
-
-
-@pytest.mark.parametrize("edges", [[], [[0.0]], [[0.0, 0.0]], [[0.0, np.inf]], [[0, 1], [0, 1]], [[[0, 1]]]])
-def test_bad_grids_are_refused(edges):
-    with pytest.raises(InvalidInput):
-        HistogramSum(np.zeros((3, 1)), edges)
-
-
-def test_counted_sums_count_and_wrap_only_what_is_tested():
-    rng = np.random.default_rng(0)
-    inner, _, state = HistogramSum.example(rng, 9)
-    batch = rng.random((1, 9)) < 0.5
-    total = CountedSum(inner)
-    np.testing.assert_array_equal(total.total(state, batch)[0], [*inner.total(state, batch)[0], batch.sum()])
-    np.testing.assert_array_equal(total.contributions(state, np.arange(9))[0, :, -1], 1.0)
-    assert total.bound == pytest.approx(np.sqrt(inner.bound**2 + 1))
-    assert total.diameter == inner.diameter
-
-    class Homemade(HistogramSum):
-        pass
-
-    with pytest.raises(MechanismMismatch, match="not a registered sum"):
-        CountedSum(Homemade(np.zeros((2, 1)), [[0, 1]]))

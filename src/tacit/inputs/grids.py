@@ -1,4 +1,4 @@
-"""Public grids for histograms, and quantiles from noisy counts on them."""
+"""Public grids for histograms."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
 
 from tacit import _validate
 from tacit.errors import InvalidInput
-from tacit.preprocessing._affine import Box
+from tacit.inputs.bounds import bounds_of
 
-__all__ = ["FINEST", "grids_of", "quantiles_of"]
+__all__ = ["FINEST", "grids_of"]
 
 Array = NDArray[np.float64]
 
@@ -20,7 +19,9 @@ FINEST = 1e-4
 """Where a geometric grid turns linear, relative to the largest bound, unless the user says otherwise."""
 
 
-def grids_of(grid: object, feature_bounds: object, size: int, bins: object, resolution: object) -> list[Array]:
+def grids_of(
+    grid: object, bounds: object, size: int, bins: object, resolution: object, *, name: str = "feature_bounds"
+) -> list[Array]:
     """The edges of every feature's bins: strictly increasing, or a single number for a feature without a choice.
 
     A geometric grid is uniform in t = sign(x)·log(1 + |x|/r): linear within ±r around 0, then growing by a constant
@@ -28,10 +29,11 @@ def grids_of(grid: object, feature_bounds: object, size: int, bins: object, reso
 
     Args:
         grid: "uniform", "geometric", or one entry per feature, each of these words or increasing edges.
-        feature_bounds: (low, high), for features without edges of their own.
+        bounds: (low, high), for features without edges of their own.
         size: p.
         bins: how many bins a feature has (where no edges are given).
         resolution: r, a number or one per feature; None for ``FINEST`` × the largest bound.
+        name: of the bounds, for messages.
 
     Returns:
         One array per feature.
@@ -45,10 +47,10 @@ def grids_of(grid: object, feature_bounds: object, size: int, bins: object, reso
     entries = _entries(grid, size)
     if all(not isinstance(entry, str) for entry in entries):
         return [_given(j, entry) for j, entry in enumerate(entries)]
-    box = Box.of(feature_bounds, size)
-    r = _resolutions(resolution, box)
+    low, high = bounds_of(name, bounds, size)
+    r = _resolutions(resolution, np.maximum(np.abs(low), np.abs(high)))
     return [
-        _spread(entry, box.low[j], box.high[j], count, r[j]) if isinstance(entry, str) else _given(j, entry)
+        _spread(entry, low[j], high[j], count, r[j]) if isinstance(entry, str) else _given(j, entry)
         for j, entry in enumerate(entries)
     ]
 
@@ -71,10 +73,10 @@ def _given(j: int, entry: object) -> Array:
     return edges
 
 
-def _resolutions(resolution: object, box: Box) -> Array:
-    p = len(box.low)
+def _resolutions(resolution: object, largest: Array) -> Array:
+    p = len(largest)
     if resolution is None:
-        return np.maximum(FINEST * np.maximum(np.abs(box.low), np.abs(box.high)), 1e-290)
+        return np.maximum(FINEST * largest, 1e-290)
     r = _validate.nonnegative_array("resolution", resolution)
     if r.shape not in ((), (p,)) or (r == 0).any():
         raise InvalidInput(f"resolution must be positive: one number, or one per feature ({p})")
@@ -91,23 +93,3 @@ def _spread(kind: str, low: float, high: float, bins: int, r: float) -> Array:
         edges = np.clip(np.sign(t) * r * np.expm1(np.abs(t)), low, high)
         edges[0], edges[-1] = low, high
     return np.unique(edges)  # bounds so close that floats run out leave fewer bins
-
-
-def quantiles_of(counts: Array, edges: Array, n: float, q: Array) -> Array:
-    """Quantiles from the noisy histogram of one feature: post-processing.
-
-    The counts are shifted to add up to n, which turns the noise of their cumulative sums from a random walk into a
-    bridge; the sums are made monotone by isotonic regression, and inverted linearly within bins.
-
-    Args:
-        counts: noisy counts.
-        edges: of the bins.
-        n: the number of records, or an estimate.
-        q: levels in (0, 1).
-
-    Returns:
-        One value per level, non-decreasing in it, within the grid.
-    """
-    cumulative = np.cumsum(counts + (n - counts.sum()) / len(counts))
-    inner = np.clip(isotonic_regression(cumulative[:-1]).x, 0.0, n) if len(counts) > 1 else np.empty(0)
-    return np.interp(q * n, np.concatenate([[0.0], inner, [n]]), edges)

@@ -1,4 +1,7 @@
-"""The certificate of a whole pipeline: what its private steps cost together, if every other step is public."""
+"""Steps of pipelines: which classes learn nothing from records, and what the others promise.
+
+The registries hold exact types: a subclass may learn. A class is added where it is defined, by a decorator.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,8 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 
 from tacit.accounting import Certificate
 from tacit.errors import InvalidInput, NotCovered
-from tacit.preprocessing.bounds import BoundsScaler
-from tacit.preprocessing.one_hot import PublicOneHotEncoder
 
-__all__ = ["certificate_of", "composite_step", "is_public", "parts", "public_step"]
+__all__ = ["NORMS", "composite_step", "is_public", "norm_of_rows", "parts", "public_step"]
 
 T = TypeVar("T")
 
@@ -47,8 +48,6 @@ def _constant_fill(step: Any) -> str | None:
 
 
 PUBLIC: dict[type, Callable[[Any], str | None]] = {
-    BoundsScaler: _always,
-    PublicOneHotEncoder: _always,
     sk.FunctionTransformer: _always,
     sk.Normalizer: _always,
     sk.Binarizer: _always,
@@ -65,6 +64,12 @@ COMPOSITE: dict[type, Callable[[Any], Iterable[tuple[str, Any]]]] = {
     FeatureUnion: lambda step: step.transformer_list,
 }
 """Steps that are as public as their parts, each with a function that lists those."""
+
+NORMS: dict[type, Callable[[Any], float]] = {}
+"""Steps other than feature maps that certify a norm of their rows, each with a function of a fitted instance.
+
+Not scikit-learn's Normalizer: rounding in float32 makes some of its rows longer than 1.
+"""
 
 REMEDIES = {
     "StandardScaler": "use DPStandardScaler, or BoundsScaler with public bounds",
@@ -112,6 +117,23 @@ def composite_step(parts_of: Callable[[Any], Iterable[tuple[str, Any]]]) -> Call
     return note
 
 
+def norm_of_rows(norm: Callable[[Any], float]) -> Callable[[type[T]], type[T]]:
+    """Class decorator: rows of this very class's output are within ``norm(fitted instance)``, whatever its input.
+
+    Args:
+        norm: from a fitted instance to an ℓ2 norm, before rounding.
+
+    Returns:
+        The decorator.
+    """
+
+    def note(kind: type[T]) -> type[T]:
+        NORMS[kind] = norm
+        return kind
+
+    return note
+
+
 def is_public(step: Any) -> bool:
     """Whether the exact type of a step was declared public or composite; conditions on its parameters are not checked.
 
@@ -122,43 +144,6 @@ def is_public(step: Any) -> bool:
         True or False.
     """
     return type(step) in PUBLIC or type(step) in COMPOSITE
-
-
-def certificate_of(model: Any) -> Certificate:
-    """What a fitted pipeline or estimator promises: the sum of the certificates of its private steps.
-
-    Steps with a certificate add up (Gaussian ones exactly); steps that learn nothing from records are free; any other
-    step makes the whole pipeline uncertified, because its parameters tell about the data.
-
-    Formal guarantee: everything learned by the *last* fit of ``model`` satisfies the returned certificate.
-
-    Assumptions: the steps were fitted once, on the same records; earlier fits (a grid search, a repeated call) are
-    known to the ledger only. A FunctionTransformer must treat each record by itself and hold no statistics of the
-    data: the certificate carries a mark that says so. A certificate is about what was learned; transformed records are
-    still private.
-
-    Args:
-        model: a fitted Pipeline, ColumnTransformer, FeatureUnion, or one estimator; nested as you like.
-
-    Returns:
-        The certificate.
-
-    Raises:
-        NotCovered: if a step learned from the data without a certificate, or nothing was private at all.
-    """
-    found = list(parts(model, type(model).__name__))
-    certificates = [part for part in found if isinstance(part, Certificate)]
-    if not certificates:
-        raise NotCovered(
-            "nothing in this model is private, so there is no ε to state: every step is public or learned nothing",
-            axis="pipeline",
-        )
-    total = certificates[0]
-    for certificate in certificates[1:]:
-        total = total + certificate
-    for mark in found:
-        total = total.marked(mark) if isinstance(mark, str) else total
-    return total
 
 
 def parts(step: Any, name: str) -> Iterator[Certificate | str]:
@@ -174,7 +159,7 @@ def parts(step: Any, name: str) -> Iterator[Certificate | str]:
     if step is None or isinstance(step, str):  # "passthrough", "drop"
         return
     if type(step) in COMPOSITE:
-        yield from _vouched(step, name)
+        yield from _declared(step, name)
         for inner, part in COMPOSITE[type(step)](step):
             yield from parts(part, f"{name} → {inner}")
     elif type(step) is ColumnTransformer:
@@ -193,11 +178,11 @@ def _public(step: Any, name: str) -> Iterator[str]:
         raise NotCovered(f"step {name!r} ({type(step).__name__}) is not public: {reason}", axis=name)
     if isinstance(step, sk.FunctionTransformer) and (step.func is not None or step.inverse_func is not None):
         yield f"declared: the function of step {name!r} treats each record by itself and knows nothing else of the data"
-    yield from _vouched(step, name)
+    yield from _declared(step, name)
 
 
-def _vouched(step: Any, name: str) -> Iterator[str]:
-    """The mark of a class that somebody else decorated."""
+def _declared(step: Any, name: str) -> Iterator[str]:
+    """The mark of a class that was decorated outside of Tacit."""
     if not type(step).__module__.startswith(("tacit.", "sklearn.")):
         yield f"declared: step {name!r} ({type(step).__name__}) learns nothing from records and treats each by itself"
 
