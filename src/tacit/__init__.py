@@ -63,9 +63,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; ``tests/test_architectu
     from tacit.solvers.blocks import BlockPlan as BlockPlan
     from tacit.solvers.blocks import plan_blocks as plan_blocks
     from tacit.solvers.blocks import run_blocks as run_blocks
-    from tacit.solvers.hidden import CyclicPlan as CyclicPlan
     from tacit.solvers.hidden import plan_cyclic as plan_cyclic
-    from tacit.solvers.hidden import run_plan as run_plan
 
 __version__ = "0.1.0"
 
@@ -78,7 +76,6 @@ _HOMES = {
     "BudgetExhausted": "tacit.errors",
     "Certificate": "tacit.accounting",
     "Convolution": "tacit.problem.layers",
-    "CyclicPlan": "tacit.solvers.hidden",
     "DPBlockMLPClassifier": "tacit.estimators",
     "DPBlockMLPRegressor": "tacit.estimators",
     "DPConvexReLUClassifier": "tacit.estimators",
@@ -125,7 +122,6 @@ _HOMES = {
     "private_variance": "tacit.estimators",
     "register_problem": "tacit.run.blocks",
     "run_blocks": "tacit.solvers.blocks",
-    "run_plan": "tacit.solvers.hidden",
     "save_model": "tacit.estimators",
 }
 

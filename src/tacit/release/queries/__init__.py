@@ -4,6 +4,7 @@ from tacit.release.queries.coordinates import Blocks, CoordinateSweep
 from tacit.release.queries.gradient import LossGradient
 from tacit.release.queries.histogram import HistogramSum
 from tacit.release.queries.moments import GramSum, MomentSum, SquareSum, symmetric, upper_triangle
+from tacit.release.queries.outputs import GatedOutputs, LinearOutputs, open_gates
 from tacit.release.queries.scores import SCORES, Score
 from tacit.release.queries.values import (
     STATISTICS,
@@ -28,8 +29,10 @@ __all__ = [
     "CoordinateSweep",
     "CountedSum",
     "Curvature",
+    "GatedOutputs",
     "GramSum",
     "HistogramSum",
+    "LinearOutputs",
     "LossGradient",
     "MomentSum",
     "One",
@@ -41,6 +44,7 @@ __all__ = [
     "TargetDistance",
     "TargetShare",
     "VectorSum",
+    "open_gates",
     "symmetric",
     "upper_triangle",
 ]

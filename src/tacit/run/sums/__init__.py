@@ -6,15 +6,6 @@ from tacit.run.sums.gradient import LinearGradient
 from tacit.run.sums.gram import GramSum
 from tacit.run.sums.moments import MomentSum
 from tacit.run.sums.network import BlockNetwork, LayerStatistic
-from tacit.run.sums.outputs import (
-    FeatureRows,
-    GatedOutputs,
-    LinearOutputs,
-    ShortRows,
-    TableRows,
-    open_gates,
-    shortened,
-)
 from tacit.run.sums.squares import SquareSum
 
 __all__ = [
@@ -22,19 +13,12 @@ __all__ = [
     "CoordinateState",
     "CoordinateSweep",
     "FactorRows",
-    "FeatureRows",
-    "GatedOutputs",
     "GramSum",
     "ItemFactors",
     "ItemStatistic",
     "LayerStatistic",
     "LinearGradient",
-    "LinearOutputs",
     "MomentSum",
     "PersonFactors",
-    "ShortRows",
     "SquareSum",
-    "TableRows",
-    "open_gates",
-    "shortened",
 ]

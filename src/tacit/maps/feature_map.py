@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -13,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from tacit.errors import InvalidInput
 from tacit.inputs.tables import shape_of, validate_table
+from tacit.maps.rows import Range, RowMap
 
 __all__ = ["FeatureMap", "blocks", "records", "width_of"]
 
@@ -75,7 +77,7 @@ def records(estimator: BaseEstimator, X: Any, *, reset: bool) -> NDArray[Any]:
     return np.asarray(validate_table(estimator, X, reset=reset, order="C"))
 
 
-class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
+class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, RowMap):  # type: ignore[misc]
     """z_i = φ(x_i) with ‖φ(x)‖₂ ≤ norm for every x: a function of one record and of public constants.
 
     *Formal guarantee.* Nothing is learned: the fitted map is a function of its arguments and of the number of columns,
@@ -86,9 +88,13 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     *Assumptions.* Arguments and seeds are public and were not chosen by looking at private records. The table is
     finite: NaN and infinite values are refused, which is part of the schema.
 
+    A fitted map is a ``RowMap``: ``map(X)`` are the features of checked records, without a word about their values.
+
     Subclasses give ``_prepare``, ``_rows`` and ``_norm``, and are decorated with ``public_step``; the decoration is
-    not inherited.
+    not inherited. Those without usable default parameters also give ``example``.
     """
+
+    by_rows = True
 
     def fit(self, X: Any, y: object = None) -> Self:
         """Read the number (and names) of columns.
@@ -118,7 +124,27 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             (n, number of features), float32 for float32 and float64 otherwise; every row within ``norm``.
         """
         check_is_fitted(self)
-        values = records(self, X, reset=False)
+        return self._mapped(records(self, X, reset=False))
+
+    def __call__(self, X: Any) -> NDArray[Any]:
+        """The features of records that were checked before; a row that is not finite has none (zeros)."""
+        values = np.ascontiguousarray(X)
+        out, odd = self._mapped(values), ~np.isfinite(values).all(axis=1)
+        out[odd] = 0.0
+        return out
+
+    def range(self, before: Range | None) -> Range:
+        """Every entry, and the whole row, within the norm."""
+        norm = self._norm(None if before is None or not np.isfinite(before.norm) else before.norm)
+        ends = np.full(self._n_features_out, norm)
+        return Range(-ends, ends, norm)
+
+    @classmethod
+    def example(cls, rng: np.random.Generator) -> tuple[FeatureMap, Any]:
+        """The map with its default parameters, on rows of very different length."""
+        return cls().fit(np.zeros((1, 5))), rng.normal(size=(40, 5)) * 10.0 ** rng.integers(-3, 4, size=(40, 1))
+
+    def _mapped(self, values: NDArray[Any]) -> NDArray[Any]:
         out = np.empty((len(values), self._n_features_out), values.dtype)
         with np.errstate(all="ignore"):  # a warning would tell about a record
             for rows in blocks(len(values), max(out.shape[1], values.shape[1])):
@@ -129,13 +155,13 @@ class FeatureMap(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         """Make the public constants for p columns; return the number of features."""
         raise NotImplementedError
 
+    @abstractmethod
     def _rows(self, x: NDArray[Any]) -> NDArray[Any]:
         """The features of a block of records, each from its own row."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _norm(self, input_norm: float | None) -> float:
         """The bound on the norm of rows, if records are known to be within ``input_norm``."""
-        raise NotImplementedError
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

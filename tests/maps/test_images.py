@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tacit.errors import InvalidInput
-from tacit.features import Deskew, Hog
-from tacit.features.deskew import moments
+from tacit.maps import Deskew, Hog
+from tacit.maps.deskew import moments
 
 SIDE = 28
 GRID = ((SIDE, SIDE), (0, 1))

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.errors import InvalidInput
-from tacit.features._draws import GRID, gaussians, projected, public_seed
-from tacit.features._lengths import FAR, shortened
-from tacit.features._map import FeatureMap
+from tacit.maps.draws import GRID, gaussians, projected, public_seed
+from tacit.maps.lengths import FAR, shortened
+from tacit.maps.feature_map import FeatureMap
 from tacit.maps.steps import public_step
 
 __all__ = ["RandomFourier"]

@@ -34,7 +34,7 @@ class Streamed:
         batch: rows per block.
 
     >>> import numpy as np
-    >>> from tacit.features import RandomFourier
+    >>> from tacit.maps import RandomFourier
     >>> X = np.arange(10.0).reshape(5, 2)
     >>> wide = Streamed(RandomFourier(1000).fit(X), X, batch=2)
     >>> wide.shape, [len(block) for block in wide], wide[[4, 0]].shape

@@ -12,8 +12,7 @@ from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler
 
 from tacit.errors import InvalidInput, NotCovered
-from tacit.estimators import DPStandardScaler, certificate_of
-from tacit.features import (
+from tacit.maps import (
     Hog,
     Join,
     NormScaler,
@@ -24,6 +23,7 @@ from tacit.features import (
     feature_norm,
     row_local,
 )
+from tacit import DPStandardScaler, certificate_of
 from tacit.maps import BoundsScaler, PublicOneHotEncoder
 from tacit.maps.steps import COMPOSITE, PUBLIC, composite_step, public_step
 

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
-from tacit.features._draws import gaussians, projected, public_seed
-from tacit.features._lengths import FAR, public_norm, shortened
-from tacit.features._map import FeatureMap
+from tacit.maps.draws import gaussians, projected, public_seed
+from tacit.maps.lengths import FAR, public_norm, shortened
+from tacit.maps.feature_map import FeatureMap
 from tacit.maps.steps import public_step
 
 __all__ = ["RandomRelu"]

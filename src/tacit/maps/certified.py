@@ -11,8 +11,8 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 
 from tacit.accounting import Certificate
 from tacit.errors import InvalidInput, NotCovered
-from tacit.features._lengths import public_norm
-from tacit.features._map import FeatureMap
+from tacit.maps.feature_map import FeatureMap
+from tacit.maps.lengths import public_norm
 from tacit.maps.steps import NORMS, is_public, parts
 
 __all__ = ["feature_norm", "joint_norm", "row_local"]
@@ -51,7 +51,7 @@ def feature_norm(model: Any, input_norm: float | None = None) -> float:
         InvalidInput: if a step is no transformer, or has to be fitted first.
 
     >>> from sklearn.pipeline import make_pipeline
-    >>> from tacit.features import NormScaler, ReluGates
+    >>> from tacit.maps import NormScaler, ReluGates
     >>> feature_norm(make_pipeline(NormScaler(0.5), ReluGates(8)))
     0.5
     """
@@ -75,7 +75,7 @@ def row_local(model: Any) -> tuple[str, ...]:
     Raises:
         NotCovered: if a step learned from all records without a certificate, naming it.
 
-    >>> from tacit.features import RandomFourier
+    >>> from tacit.maps import RandomFourier
     >>> row_local(RandomFourier())
     ()
     """

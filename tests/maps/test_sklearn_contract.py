@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 from sklearn.utils.estimator_checks import check_estimator
 
-from tacit.features import Deskew, Hog, Join, NormScaler, RandomFourier, RandomRelu, ReluGates
+from tacit.maps import Deskew, Hog, Join, NormScaler, RandomFourier, RandomRelu, ReluGates
 
 
 class OneRowDeskew(Deskew):

@@ -12,9 +12,9 @@ from scipy import sparse
 from sklearn.base import clone
 
 from tacit.errors import InvalidInput
-from tacit.features import Deskew, Hog, Join, NormScaler, RandomFourier, RandomRelu, ReluGates
-from tacit.features._draws import gaussians
-from tacit.features._lengths import shortened
+from tacit.maps import Deskew, Hog, Join, NormScaler, RandomFourier, RandomRelu, ReluGates
+from tacit.maps.draws import gaussians
+from tacit.maps.lengths import shortened
 
 KINDS = (np.float64, np.float32)
 PINNED = [1098258, -255927, 754076, 339979]
@@ -89,7 +89,7 @@ def test_nothing_is_learned(model, table):
 def test_blocks_of_rows_are_not_seen(model, table, monkeypatch):
     X = table()
     whole = model.fit_transform(X)
-    monkeypatch.setattr("tacit.features._map.BLOCK", 200)
+    monkeypatch.setattr("tacit.maps.feature_map.BLOCK", 200)
     np.testing.assert_allclose(model.transform(X), whole, rtol=0, atol=1e-12)
 
 

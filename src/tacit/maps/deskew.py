@@ -11,7 +11,7 @@ from sklearn.base import OneToOneFeatureMixin
 
 from tacit import _validate
 from tacit.errors import InvalidInput
-from tacit.features._images import ImageMap
+from tacit.maps.images import ImageMap
 from tacit.maps.steps import public_step
 
 __all__ = ["Deskew"]

@@ -7,7 +7,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
-from tacit.features import Deskew, Hog, Join, NormScaler, RandomFourier, RandomRelu, ReluGates
+from tacit.maps import Deskew, Hog, Join, NormScaler, RandomFourier, RandomRelu, ReluGates
 
 IMAGE = ((8, 8), (-2, 3))
 MAPS = {

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.errors import InvalidInput
-from tacit.features._map import FeatureMap
+from tacit.maps.feature_map import FeatureMap
 
 __all__ = ["ImageMap"]
 
@@ -57,3 +57,9 @@ class ImageMap(FeatureMap):
         low, high = self._range()
         pixels = (np.clip(x, low, high) - low) / (high - low)
         return np.asarray(np.clip(pixels, 0.0, 1.0), dtype=x.dtype).reshape(-1, *self._size)
+
+    @classmethod
+    def example(cls, rng: np.random.Generator) -> tuple[FeatureMap, Any]:
+        """Noise, 8 × 8 pixels, some of them out of range."""
+        made: Any = cls
+        return made((8, 8), (-2, 3)).fit(np.zeros((1, 64))), rng.normal(size=(30, 64)) * 2

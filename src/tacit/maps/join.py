@@ -12,9 +12,11 @@ from sklearn.utils.metaestimators import _BaseComposition
 
 from tacit import _validate
 from tacit.errors import InvalidInput, NotCovered
-from tacit.features._map import FeatureMap, records, width_of
-from tacit.features.certified import feature_norm, joint_norm
+from tacit.maps.certified import feature_norm, joint_norm
+from tacit.maps.feature_map import FeatureMap, records, width_of
+from tacit.maps.fourier import RandomFourier
 from tacit.maps.steps import composite_step
+from tacit.maps.scaling import NormScaler
 
 __all__ = ["Join"]
 
@@ -44,7 +46,7 @@ class Join(FeatureMap, _BaseComposition):  # type: ignore[misc]
         certificate_: None.
         n_features_in_: p.
 
-    >>> from tacit.features import NormScaler, RandomFourier
+    >>> from tacit.maps import NormScaler, RandomFourier
     >>> both = Join([("pixels", NormScaler()), ("kernel", RandomFourier(8))], weights={"pixels": 0.6, "kernel": 0.8})
     >>> both.fit_transform([[3.0, 4.0]]).shape, round(both.norm, 9)
     ((1, 10), 1.0)
@@ -139,3 +141,9 @@ class Join(FeatureMap, _BaseComposition):  # type: ignore[misc]
             except NotCovered as error:
                 raise NotCovered(f"map {name!r} of Join has no bound: {error}", axis=name) from None
         return joint_norm(norms, self._frozen if fitted else self._weights())
+
+    @classmethod
+    def example(cls, rng: np.random.Generator) -> tuple[FeatureMap, Any]:
+        """Two maps, one of them with a weight."""
+        join = cls([("scaled", NormScaler(2.0)), ("kernel", RandomFourier(8))], weights={"scaled": 0.5})
+        return join.fit(np.zeros((1, 3))), rng.normal(size=(40, 3)) * 10.0 ** rng.integers(-3, 4, size=(40, 1))

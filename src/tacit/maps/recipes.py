@@ -6,9 +6,9 @@ from typing import Any
 
 from sklearn.pipeline import Pipeline, make_pipeline
 
-from tacit.features.deskew import Deskew
-from tacit.features.fourier import RandomFourier
-from tacit.features.hog import Hog
+from tacit.maps.deskew import Deskew
+from tacit.maps.fourier import RandomFourier
+from tacit.maps.hog import Hog
 
 __all__ = ["image_features"]
 
@@ -44,7 +44,7 @@ def image_features(
     Returns:
         A pipeline for ``features=``.
 
-    >>> from tacit.features import feature_norm
+    >>> from tacit.maps import feature_norm
     >>> maps = image_features((28, 28), (0, 255), deskew=True)
     >>> [name for name, _ in maps.steps], feature_norm(maps.fit([[0.0] * 784]))
     (['deskew', 'hog', 'randomfourier'], 1.0)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tacit.features import NormScaler, RandomFourier, RandomRelu, ReluGates
-from tacit.features.fourier import orthogonal_rows
+from tacit.maps import NormScaler, RandomFourier, RandomRelu, ReluGates
+from tacit.maps.fourier import orthogonal_rows
 
 X = np.random.default_rng(0).normal(size=(25, 6))
 
