@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Protocol, Self
 from sklearn.base import BaseEstimator
 
 from tacit.accounting import Certificate, certify
-from tacit.errors import NotCovered
+from tacit.errors import InvalidInput, NotCovered
 from tacit.inputs.parameters import check_parameters
 from tacit.inputs.progress import progress_bar
 from tacit.ledger import Ledger
@@ -55,15 +55,15 @@ class Table:
 
 
 class Planned(Protocol):
-    """A fit with every public choice made.
+    """A fit with every public choice made."""
 
-    Attributes:
-        plan: what it will release.
-        declared: what the user vouches for beyond it; the certificate carries it as marks.
-    """
+    @property
+    def plan(self) -> Plan:
+        """What it will release."""
 
-    plan: Plan
-    declared: tuple[str, ...]
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """What the user vouches for beyond it; the certificate carries it as marks."""
 
     def solve(self, session: Session) -> Any:
         """Run the plan on the user's records, seen through the plan's public maps."""
@@ -119,7 +119,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         return ()
 
     def _unused_parameters(self) -> dict[str, str]:
-        """Options that have no effect with the others, and with which one."""
+        """Options that have no effect, each with the parameter whose value makes it so; None means "not stated"."""
         return {}
 
     # -- the one way ------------------------------------------------------------------------------------------------
@@ -196,6 +196,9 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _budget(self, table: Table) -> Budget:
         """ε, δ, relation and view, checked."""
+        for name, why in self._unused_parameters().items():
+            if getattr(self, name) is not None:
+                raise InvalidInput(f"{name} has no effect with {why}={getattr(self, why)!r}: leave it out")
         relation = Adjacency.parse(self.adjacency)
         check_parameters(self, None if relation is Adjacency.ADD_REMOVE else table.n)
         if relation is Adjacency.ADD_REMOVE and not self.secret_count:

@@ -1,11 +1,11 @@
-"""Sessions: one certified run over one set of records. ``open_session`` is the only place that marks, reserves, keys."""
+"""Sessions: one certified run over one set of records. ``open_session`` alone marks, reserves and keys."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import reduce
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from tacit.accounting import Certificate
 from tacit.errors import MechanismMismatch
 from tacit.ledger import Ledger
 from tacit.maps import RowMap
-from tacit.mechanism import AllIterates, Mechanism
+from tacit.mechanism import Adjacency, AllIterates, Mechanism
 from tacit.records import Records, Rows, TargetMap
 from tacit.release.chain import Chain
 from tacit.release.channel import Channel, Checkpoint
@@ -22,10 +22,11 @@ from tacit.release.query import QUERIES, Bounded, Members, Query
 from tacit.release.streams import SEEDED, Streams
 from tacit.release.sweep import Sweep
 
-__all__ = ["Progress", "Session", "open_session"]
+__all__ = ["Progress", "Session", "marked_certificate", "open_session"]
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
+Asked = TypeVar("Asked", bound=Query | tuple[Query, ...])
 
 
 class _Run:
@@ -51,9 +52,7 @@ class _Run:
         mechanism = self.certificate.plan.parts[part]
         if not isinstance(mechanism, Mechanism):
             raise MechanismMismatch("a session runs mechanisms; run each candidate of a selection by itself")
-        return Channel(
-            mechanism, self.certificate.digest, self.n, streams, replicas=self.replicas, resume=resume
-        )
+        return Channel(mechanism, self.certificate.digest, self.n, streams, replicas=self.replicas, resume=resume)
 
 
 class Session:
@@ -85,6 +84,20 @@ class Session:
         """Another view: records through more maps, parts counted from ``parts_from``."""
         return Session(self._run, self._records.through(features, target), self._first + parts_from, self.progress)
 
+    @property
+    def replicas(self) -> int:
+        """How many independent runs there are at once: 1, except in audits."""
+        return self._run.replicas
+
+    @property
+    def n_records(self) -> int | None:
+        """How many records there are; None where the relation keeps that secret."""
+        return None if self.certificate.adjacency is Adjacency.ADD_REMOVE else self._run.n
+
+    def mechanism(self, part: int = 0) -> Mechanism:
+        """What was certified for a part."""
+        return self._channel(part).mechanism
+
     def steps_left(self, part: int = 0) -> int:
         """How many steps of a part are certified and not yet taken."""
         return self._channel(part).steps_left
@@ -109,8 +122,14 @@ class Session:
             (size,), or (replicas, size) in audits.
 
         Raises:
-            MechanismMismatch: if the query is not registered, or the state does not have one row per replica.
+            MechanismMismatch: if the query is not registered, the part is a hidden chain, or the state does not have
+                one row per replica.
         """
+        if not isinstance(self.mechanism(part).view, AllIterates):
+            raise MechanismMismatch("the certificate hides what this part releases on its way: run it by run_chain")
+        return self._release(query, state, part)
+
+    def _release(self, query: Query, state: Any, part: int) -> Array:
         _check_registered(query)
         one, replicas = self._run.replicas == 1, self._run.replicas
         at = np.zeros((replicas, 1)) if state is None else np.asarray(state)[None] if one else np.asarray(state)
@@ -137,7 +156,7 @@ class Session:
         with np.errstate(all="ignore"):
             return sweep.released(sweep.run(rows, state, noise))
 
-    def run_chain(self, chain: Chain, query: Query, start: Array, part: int = 0) -> Array:
+    def run_chain(self, chain: Chain[Asked], query: Asked, start: Array, part: int = 0) -> Array:
         """Run a hidden chain to its end and return the last iterate, and nothing else.
 
         This loop owns the state, so a step can neither average iterates nor carry momentum; ``chain.check`` is asked
@@ -145,7 +164,7 @@ class Session:
 
         Args:
             chain: the map of one step.
-            query: registered; what each step asks.
+            query: registered; what each step asks. A tuple holds one for each release of a step.
             start: a public point; one row per replica in audits.
             part: of the plan; none of its steps may have been taken.
 
@@ -162,10 +181,11 @@ class Session:
         chain.check(mechanism, query, self._run.n)
         if channel.steps_left != mechanism.steps:
             raise MechanismMismatch("a hidden chain takes all its steps in one go: certify a part for each chain")
+        asked: tuple[Query, ...] = query if isinstance(query, tuple) else (query,) * mechanism.releases
         theta = np.asarray(start, np.float64).copy()
         for k in range(mechanism.steps):
-            for release in range(mechanism.releases):
-                noisy = self.release(query, chain.query_state(theta, k, release), part)
+            for release, one in enumerate(asked):
+                noisy = self._release(one, chain.query_state(theta, k, release), part)
                 theta = chain.advance(theta, noisy, k, release)
             self.tick(k + 1, mechanism.steps)
         return theta
@@ -232,6 +252,13 @@ def _check_registered(query: Bounded) -> None:
         raise MechanismMismatch(f"{type(query).__name__} is not a registered query: decorate it with @register(name)")
 
 
+def marked_certificate(certificate: Certificate, marks: Iterable[str], *, seeded: bool) -> Certificate:
+    """The certificate that a session with these marks will have: for whoever must show it before the session opens."""
+    for mark in (*marks, *((SEEDED,) if seeded else ())):
+        certificate = certificate.marked(mark)
+    return certificate
+
+
 @contextmanager
 def open_session(
     certificate: Certificate,
@@ -271,8 +298,7 @@ def open_session(
     audit = (f"not private: {replicas} replicas of one run, for an audit",) if replicas != 1 else ()
     if audit and ledger is not None:
         raise MechanismMismatch("replicas are for audits of made-up records: a ledger pays for one run")
-    for mark in (*marks, *audit, *((SEEDED,) if streams.seeded else ())):
-        certificate = certificate.marked(mark)
+    certificate = marked_certificate(certificate, (*marks, *audit), seeded=streams.seeded)
     if resume is not None and resume.digest != certificate.digest:
         raise MechanismMismatch("the checkpoint belongs to another certificate: resume with the plan it was made with")
     run = _Run(certificate, records.n, streams, replicas, resume)
@@ -280,4 +306,3 @@ def open_session(
         run.entry = ledger.reserve(certificate, note, **({} if delta is None else {"delta": delta}))
     with np.errstate(all="ignore"):  # a warning, or a caller's errstate("raise"), would tell about a record
         yield Session(run, records, progress=progress)
-

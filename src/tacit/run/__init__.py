@@ -1,6 +1,5 @@
 """Running what was certified: streams, batches, registered sums, the channel, and the loops."""
 
-from tacit.run.blocks import Block, BlockProblem, GradientStep, Position, Update, register_problem
 from tacit.run.channel import Channel, Checkpoint
 from tacit.run.clipped_sum import REGISTRY, ClippedSum, LeastSquaresGradient, VectorSum, register
 from tacit.run.gradient_chain import GradientChain, contraction
@@ -14,21 +13,16 @@ __all__ = [
     "SEEDED",
     "SWEEPS",
     "Batches",
-    "Block",
-    "BlockProblem",
     "ChainStep",
     "Channel",
     "Checkpoint",
     "ClippedSum",
     "GradientChain",
-    "GradientStep",
     "LeastSquaresGradient",
-    "Position",
     "Release",
     "Solver",
     "Streams",
     "Sweep",
-    "Update",
     "VectorSum",
     "batch_count",
     "batch_runs",
@@ -36,7 +30,6 @@ __all__ = [
     "contraction",
     "drive_chain",
     "register",
-    "register_problem",
     "register_sweep",
     "run",
     "run_chain",

@@ -6,7 +6,7 @@ end, then the least Σ w_t σ_t² at a given Σ 1/σ_t² has
     σ_t² ∝ w_t^{−1/2}                                                                (Cauchy–Schwarz),
 
 so noise that will be forgotten may be large. With disjoint batches each of them has a budget of its own, and the rule
-holds batch by batch. (Paper 000 leaves the choice of o(k, j) to future work.)
+holds batch by batch. (DP-MBCD leaves the choice of o(k, j) to future work.)
 """
 
 from __future__ import annotations

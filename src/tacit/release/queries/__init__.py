@@ -1,9 +1,11 @@
 """Registered queries: with the session, all the code that reads records."""
 
 from tacit.release.queries.coordinates import Blocks, CoordinateSweep
+from tacit.release.queries.factors import ItemFactors, ItemStatistic, PersonFactors
 from tacit.release.queries.gradient import LossGradient
 from tacit.release.queries.histogram import HistogramSum
 from tacit.release.queries.moments import GramSum, MomentSum, SquareSum, symmetric, upper_triangle
+from tacit.release.queries.network import BlockNetwork, LayerStatistic
 from tacit.release.queries.values import (
     STATISTICS,
     AtMost,
@@ -21,6 +23,7 @@ from tacit.release.queries.vectors import CountedSum, VectorSum
 __all__ = [
     "STATISTICS",
     "AtMost",
+    "BlockNetwork",
     "Blocks",
     "BoundedSum",
     "CoordinateSweep",
@@ -28,9 +31,13 @@ __all__ = [
     "Curvature",
     "GramSum",
     "HistogramSum",
+    "ItemFactors",
+    "ItemStatistic",
+    "LayerStatistic",
     "LossGradient",
     "MomentSum",
     "One",
+    "PersonFactors",
     "SlopeNorm",
     "SquareSum",
     "SquaredSlope",

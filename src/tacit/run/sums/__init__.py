@@ -2,12 +2,10 @@
 
 from tacit.run.sums.coordinates import CoordinateState, CoordinateSweep
 from tacit.run.sums.counted import CountedSum
-from tacit.run.sums.factors import FactorRows, ItemFactors, ItemStatistic, PersonFactors
 from tacit.run.sums.gradient import LinearGradient
 from tacit.run.sums.gram import GramSum
 from tacit.run.sums.histogram import HistogramSum
 from tacit.run.sums.moments import MomentSum
-from tacit.run.sums.network import BlockNetwork, LayerStatistic
 from tacit.run.sums.outputs import (
     FeatureRows,
     GatedOutputs,
@@ -21,23 +19,17 @@ from tacit.run.sums.squares import SquareSum
 from tacit.run.sums.values import BoundedValues
 
 __all__ = [
-    "BlockNetwork",
     "BoundedValues",
     "CoordinateState",
     "CoordinateSweep",
     "CountedSum",
-    "FactorRows",
     "FeatureRows",
     "GatedOutputs",
     "GramSum",
     "HistogramSum",
-    "ItemFactors",
-    "ItemStatistic",
-    "LayerStatistic",
     "LinearGradient",
     "LinearOutputs",
     "MomentSum",
-    "PersonFactors",
     "ShortRows",
     "SquareSum",
     "TableRows",
