@@ -18,7 +18,7 @@ _HOMES = {
     "DPLinearRegression": "regression",
     "DPLinearSVC": "classification",
     "DPLogisticRegression": "classification",
-    "DPNMF": "factorise",
+    "DPNMF": "nmf",
     "DPQuantileScaler": "scalers",
     "DPRidge": "regression",
     "DPSelection": "selection",

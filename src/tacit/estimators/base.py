@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from tacit.accounting import Certificate, certify
-from tacit.errors import NotCovered
+from tacit.errors import InvalidInput, NotCovered
 from tacit.inputs.parameters import check_parameters
 from tacit.inputs.progress import progress_bar
 from tacit.ledger import Ledger
@@ -133,7 +133,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         return ()
 
     def _unused_parameters(self) -> dict[str, str]:
-        """Options that have no effect with the others, and with which one."""
+        """Options that have no effect, each with the parameter whose value makes it so; None means "not stated"."""
         return {}
 
     # -- the one way ------------------------------------------------------------------------------------------------
@@ -221,6 +221,9 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _budget(self, table: Table) -> Budget:
         """ε, δ, relation and view, checked."""
+        for name, why in self._unused_parameters().items():
+            if getattr(self, name) is not None:
+                raise InvalidInput(f"{name} has no effect with {why}={getattr(self, why)!r}: leave it out")
         relation = Adjacency.parse(self.adjacency)
         check_parameters(self, None if relation is Adjacency.ADD_REMOVE else table.n)
         if relation is Adjacency.ADD_REMOVE and not self.secret_count:

@@ -7,6 +7,7 @@ import pkgutil
 from typing import TYPE_CHECKING, Any
 
 from tacit.maps.bounds import FeatureBounds, TargetBounds, feature_bounds, target_bounds
+from tacit.maps.norms import EqualNorm, NonnegativeRows
 from tacit.maps.rows import ROW_MAPS, AffineTarget, Columns, Linear, Range, RowMap, Standardise
 from tacit.maps.shorten import Shorten, confined
 
@@ -53,11 +54,13 @@ __all__ = [
     "BoundsScaler",
     "Columns",
     "Deskew",
+    "EqualNorm",
     "FeatureBounds",
     "FeatureMap",
     "Hog",
     "Join",
     "Linear",
+    "NonnegativeRows",
     "NormScaler",
     "PublicOneHotEncoder",
     "PublicSteps",

@@ -245,4 +245,5 @@ def target_bounds(bounds: object, *, loss: Loss | None = None, keep_zero: bool =
         raise InvalidInput(
             f"target_bounds of the {loss.name} loss must be positive (low {least}), got ({low:g}, {high:g})"
         )
-    return TargetBounds.between(low, high, keep_zero=keep_zero, logarithmic=positive)
+    strictly = loss is not None and loss.strictly_positive
+    return TargetBounds.between(low, high, keep_zero=keep_zero, logarithmic=positive, geometric=strictly)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -43,10 +43,14 @@ def contraction(step_size: ArrayLike, smoothness: float, l2: float) -> Array:
     return np.maximum(np.abs(1 - eta * l2), np.abs(1 - eta * (smoothness + l2)))
 
 
-class Chain(Protocol):
+Asked = TypeVar("Asked", contravariant=True)
+"""What a chain asks: one query, or a tuple of them, one for each release of a step."""
+
+
+class Chain(Protocol[Asked]):
     """One map of a hidden chain: a pure function of the state and one noisy sum. Trusted code."""
 
-    def check(self, mechanism: Mechanism, query: Query, n: int) -> None:
+    def check(self, mechanism: Mechanism, query: Asked, n: int) -> None:
         """Raise MechanismMismatch unless the certified mechanism describes this very chain over n records."""
 
     def query_state(self, theta: Array, k: int, release: int) -> Array:

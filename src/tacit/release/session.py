@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import reduce
-from typing import Any, NoReturn, Protocol, Self
+from typing import Any, NoReturn, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from tacit.accounting import Certificate
 from tacit.errors import MechanismMismatch
 from tacit.ledger import Ledger
 from tacit.maps import RowMap
-from tacit.mechanism import AllIterates, Mechanism
+from tacit.mechanism import Adjacency, AllIterates, Mechanism
 from tacit.records import Records, Rows, TargetMap
 from tacit.release.chain import Chain
 from tacit.release.channel import Channel, Checkpoint
@@ -21,10 +21,11 @@ from tacit.release.query import QUERIES, Bounded, Members, Query
 from tacit.release.streams import SEEDED, Streams
 from tacit.release.sweep import Sweep
 
-__all__ = ["Progress", "Session", "open_session"]
+__all__ = ["Progress", "Session", "marked_certificate", "open_session"]
 
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
+Asked = TypeVar("Asked", bound=Query | tuple[Query, ...])
 
 
 class _Run:
@@ -106,6 +107,20 @@ class Session:
             records = records.through(features, target)
         return Session(self._run, records, self._first + parts_from, self.progress)
 
+    @property
+    def replicas(self) -> int:
+        """How many independent runs there are at once: 1, except in audits."""
+        return self._run.replicas
+
+    @property
+    def n_records(self) -> int | None:
+        """How many records there are; None where the relation keeps that secret."""
+        return None if self.certificate.adjacency is Adjacency.ADD_REMOVE else self._run.n
+
+    def mechanism(self, part: int = 0) -> Mechanism:
+        """What was certified for a part."""
+        return self._channel(part).mechanism
+
     def steps_left(self, part: int = 0) -> int:
         """How many steps of a part are certified and not yet taken."""
         return self._channel(part).steps_left
@@ -130,8 +145,14 @@ class Session:
             (size,), or (replicas, size) in audits.
 
         Raises:
-            MechanismMismatch: if the query is not registered, or the state does not have one row per replica.
+            MechanismMismatch: if the query is not registered, the part is a hidden chain, or the state does not have
+                one row per replica.
         """
+        if not isinstance(self.mechanism(part).view, AllIterates):
+            raise MechanismMismatch("the certificate hides what this part releases on its way: run it by run_chain")
+        return self._release(query, state, part)
+
+    def _release(self, query: Query, state: Any, part: int) -> Array:
         _check_registered(query)
         one, replicas = self._run.replicas == 1, self._run.replicas
         at = np.zeros((replicas, 1)) if state is None else np.asarray(state)[None] if one else np.asarray(state)
@@ -158,7 +179,7 @@ class Session:
             noise = self._channel(part).take_all(sweep, sweep.sizes, lambda: sweep.fingerprint(rows, state))
             return sweep.released(sweep.run(rows, state, noise))
 
-    def run_chain(self, chain: Chain, query: Query, start: Array, part: int = 0) -> Array:
+    def run_chain(self, chain: Chain[Asked], query: Asked, start: Array, part: int = 0) -> Array:
         """Run a hidden chain to its end and return the last iterate, and nothing else.
 
         This loop owns the state, so a step can neither average iterates nor carry momentum; ``chain.check`` is asked
@@ -166,7 +187,7 @@ class Session:
 
         Args:
             chain: the map of one step.
-            query: registered; what each step asks.
+            query: registered; what each step asks. A tuple holds one for each release of a step.
             start: a public point; one row per replica in audits.
             part: of the plan; none of its steps may have been taken.
 
@@ -183,10 +204,11 @@ class Session:
         chain.check(mechanism, query, self._run.n)
         if channel.steps_left != mechanism.steps:
             raise MechanismMismatch("a hidden chain takes all its steps in one go: certify a part for each chain")
+        asked: tuple[Query, ...] = query if isinstance(query, tuple) else (query,) * mechanism.releases
         theta = np.asarray(start, np.float64).copy()
         for k in range(mechanism.steps):
-            for release in range(mechanism.releases):
-                noisy = self.release(query, chain.query_state(theta, k, release), part)
+            for release, one in enumerate(asked):
+                noisy = self._release(one, chain.query_state(theta, k, release), part)
                 theta = chain.advance(theta, noisy, k, release)
             self.tick(k + 1, mechanism.steps)
         return theta
@@ -267,6 +289,13 @@ def _check_registered(query: Bounded) -> None:
         raise MechanismMismatch(f"{type(query).__name__} is not a registered query: decorate it with @register(name)")
 
 
+def marked_certificate(certificate: Certificate, marks: Iterable[str], *, seeded: bool) -> Certificate:
+    """The certificate that a session with these marks will have: for whoever must show it before the session opens."""
+    for mark in (*marks, *((SEEDED,) if seeded else ())):
+        certificate = certificate.marked(mark)
+    return certificate
+
+
 def open_session(
     certificate: Certificate,
     records: Source,
@@ -310,8 +339,7 @@ def open_session(
     digest = certificate.digest  # of the plan itself: marks may be added to a run that is resumed
     if resume is not None and resume.digest != digest:
         raise MechanismMismatch("the checkpoint belongs to another certificate: resume with the plan it was made with")
-    for mark in (*marks, *audit, *((SEEDED,) if streams.seeded else ())):
-        certificate = certificate.marked(mark)
+    certificate = marked_certificate(certificate, (*marks, *audit), seeded=streams.seeded)
     run = _Run(certificate, digest, records.n, streams, replicas, resume)
     run.entry = entry
     if ledger is not None and entry is None:

@@ -1,11 +1,13 @@
 """Registered queries: with the session, all the code that reads records."""
 
 from tacit.release.queries.coordinates import Blocks, CoordinateSweep
+from tacit.release.queries.factors import ItemFactors, ItemStatistic, PersonFactors
 from tacit.release.queries.gradient import LossGradient
 from tacit.release.queries.histogram import HistogramSum
 from tacit.release.queries.moments import GramSum, MomentSum, SquareSum, symmetric, upper_triangle
 from tacit.release.queries.outputs import GatedOutputs, LinearOutputs, open_gates
 from tacit.release.queries.scores import SCORES, Score
+from tacit.release.queries.network import BlockNetwork, LayerStatistic
 from tacit.release.queries.values import (
     STATISTICS,
     AtMost,
@@ -24,6 +26,7 @@ __all__ = [
     "SCORES",
     "STATISTICS",
     "AtMost",
+    "BlockNetwork",
     "Blocks",
     "BoundedSum",
     "CoordinateSweep",
@@ -32,10 +35,14 @@ __all__ = [
     "GatedOutputs",
     "GramSum",
     "HistogramSum",
+    "ItemFactors",
+    "ItemStatistic",
+    "LayerStatistic",
     "LinearOutputs",
     "LossGradient",
     "MomentSum",
     "One",
+    "PersonFactors",
     "Score",
     "SlopeNorm",
     "SquareSum",

@@ -11,18 +11,19 @@ from typing import Any
 
 from tacit import _validate
 from tacit.errors import InvalidInput
-from tacit.estimators.factorise import MISSING
-from tacit.federated.wire import LARGEST
-from tacit.run.sums.factors import statistic_size
-from tacit.solvers.factorise import UPDATES
+from tacit.estimators.nmf import MISSING
+from tacit.release.queries.factors import statistic_size
+from tacit.solvers.nmf import STEP_SIZE, UPDATES, NMFOptions
 from tacit.solvers.schedules import NoiseSchedule, Optimised, noise_variances
 
-__all__ = ["SPLITS", "Proposal", "on_the_wire"]
+__all__ = ["SPLITS", "Proposal", "listed_schedule"]
 
 SPLITS = ("horizontal", "vertical")
-MOST_EPOCHS = 10_000
-SHORTEST_CONTRIBUTION = 1e-3
-"""The smallest C: the lengths that are compared with it are rounded to 1e-7, and somebody else may choose C and H."""
+MAX_EPOCHS = 10_000
+MAX_SUM = 1 << 24
+"""Numbers of a sum, 128 MB: a node is not asked for more."""
+MIN_CONTRIBUTION = 1e-3
+"""The smallest C: the lengths that are compared with it are rounded to 1e-7, and a server may choose C and H."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Proposal:
         update: which sums: "residuals", "statistics" or "gradient".
         contribution_norm: C in units of the node's row_norm², at least 1e-3; a value that did well if None.
         noise_schedule: a name, or one relative variance per epoch.
-        step_size: of gradients; only a figure of paper 000 depends on it.
+        step_size: of gradients; only a figure of DP-MBCD depends on it.
         person_l2: λ on the hidden factors.
         missing: "zero" or "unobserved"; the node's own statement must agree.
         item_names: of the columns, compared with a node's own if it has any; None for "whatever they are".
@@ -48,7 +49,7 @@ class Proposal:
     update: str = "residuals"
     contribution_norm: float | None = None
     noise_schedule: str | tuple[float, ...] = "optimised"
-    step_size: float = 5.0
+    step_size: float = STEP_SIZE
     person_l2: float = 0.0
     missing: str = "zero"
     item_names: tuple[str, ...] | None = None
@@ -57,8 +58,8 @@ class Proposal:
         store = object.__setattr__
         for name in ("n_components", "epochs"):
             store(self, name, _validate.positive_int(**{name: getattr(self, name)}))
-        if self.epochs > MOST_EPOCHS:
-            raise InvalidInput(f"epochs must be at most {MOST_EPOCHS}, got {self.epochs}")
+        if self.epochs > MAX_EPOCHS:
+            raise InvalidInput(f"epochs must be at most {MAX_EPOCHS}, got {self.epochs}")
         _validate.one_of(SPLITS, split=self.split)
         _validate.one_of(tuple(UPDATES), update=self.update)
         _validate.one_of(MISSING, missing=self.missing)
@@ -66,9 +67,9 @@ class Proposal:
         store(self, "person_l2", _validate.nonnegative(person_l2=self.person_l2))
         if self.contribution_norm is not None:
             C = _validate.positive(contribution_norm=self.contribution_norm)
-            if C < SHORTEST_CONTRIBUTION:
+            if C < MIN_CONTRIBUTION:
                 raise InvalidInput(
-                    f"contribution_norm must be at least {SHORTEST_CONTRIBUTION:g}, got {C:g}: rounding would count"
+                    f"contribution_norm must be at least {MIN_CONTRIBUTION:g}, got {C:g}: rounding would count"
                 )
         if not isinstance(self.noise_schedule, str):
             store(self, "noise_schedule", _variances(self.noise_schedule, self.epochs))
@@ -85,7 +86,7 @@ class Proposal:
 
     @classmethod
     def read(cls, data: dict[str, Any]) -> Proposal:
-        """From a header of the wire.
+        """From plain data.
 
         Args:
             data: from anybody.
@@ -102,22 +103,25 @@ class Proposal:
         return cls(**data)
 
     def written(self) -> dict[str, Any]:
-        """For a header of the wire."""
+        """As plain data."""
         return asdict(self)
 
     @property
     def parameters(self) -> dict[str, Any]:
         """For ``DPNMF``, which plans."""
         schedule = self.noise_schedule
+        options = NMFOptions(
+            contribution_norm=self.contribution_norm,
+            noise_schedule=schedule if isinstance(schedule, str) else _Listed(schedule),
+            step_size=self.step_size if self.update == "gradient" else None,
+            person_l2=self.person_l2,
+        )
         return {
             "n_components": self.n_components,
             "epochs": self.epochs,
             "update": self.update,
-            "contribution_norm": self.contribution_norm,
-            "noise_schedule": schedule if isinstance(schedule, str) else _Listed(schedule),
-            "step_size": self.step_size if self.update == "gradient" else None,
-            "person_l2": self.person_l2,
             "missing": self.missing,
+            "options": options,
         }
 
     def size(self, columns: int) -> int:
@@ -130,10 +134,10 @@ class Proposal:
             The number of its entries.
 
         Raises:
-            InvalidInput: if a message could not hold it.
+            InvalidInput: if it is more than a node may be asked for.
         """
         size = statistic_size(self.n_components, columns, UPDATES[self.update])
-        if 8 * size > LARGEST // 2:
+        if size > MAX_SUM:
             raise InvalidInput(f"{self.n_components} components of {columns} columns are more than a message may hold")
         return size
 
@@ -155,8 +159,8 @@ def _variances(values: object, epochs: int) -> tuple[float, ...]:
     return tuple(out.tolist())
 
 
-def on_the_wire(schedule: NoiseSchedule, epochs: int) -> str | tuple[float, ...]:
-    """A schedule as a name, or as one relative variance per epoch: functions do not travel."""
+def listed_schedule(schedule: NoiseSchedule, epochs: int) -> str | tuple[float, ...]:
+    """A schedule as a name, or as one relative variance per epoch: functions are not sent to nodes."""
     if isinstance(schedule, str):
         return schedule
     if callable(schedule) or isinstance(schedule, Optimised):

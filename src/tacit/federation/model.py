@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tacit.accounting import Certificate
 from tacit.errors import InvalidInput
-from tacit.estimators import DPNMF
+from tacit.estimators.nmf import DPNMF
 
 __all__ = ["FederatedModel", "weakest_mark"]
 

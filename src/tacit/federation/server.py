@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,23 +19,23 @@ from numpy.typing import NDArray
 from tacit import _codec, _validate
 from tacit.accounting import Certificate
 from tacit.errors import InvalidInput, TacitError
-from tacit.estimators import DPNMF
-from tacit.federated.links import LINK, Link, LinkLost, members, waiting_time
-from tacit.federated.model import FederatedModel, weakest_mark
-from tacit.federated.proposal import Proposal, on_the_wire
-from tacit.federated.wire import FederationError, Message, decode, encode, one_line
+from tacit.estimators.nmf import DPNMF
+from tacit.federation.errors import FederationError, LinkLost
+from tacit.federation.links import LINK, Link, members, waiting_time
+from tacit.federation.model import FederatedModel, weakest_mark
+from tacit.federation.proposal import Proposal, listed_schedule
+from tacit.federation.wire import Message, decode, encode, one_line
 from tacit.mechanism import AllIterates, FullBatch, Independent, Mechanism, Plan
-from tacit.run.blocks import Block, Position
-from tacit.run.channel import noise_std
-from tacit.run.clipped_sum import Bounded
-from tacit.solvers.schedules import NoiseSchedule
+from tacit.problem.blocks import Block, Position
+from tacit.release import Bounded, noise_std
+from tacit.solvers.nmf import STEP_SIZE, NMFOptions, item_block
 
 __all__ = ["FederatedNMF"]
 
 Array = NDArray[np.float64]
-MOST_ROWS = 1 << 53
-MOST_MARKS = 10
-LONGEST_SUM = 1e60
+MAX_ROWS = 1 << 53
+MAX_MARKS = 10
+MAX_ENTRY = 1e60
 """Entries of sums, noise included, that can be added and squared."""
 
 
@@ -92,13 +92,9 @@ class FederatedNMF:
         split: "horizontal" (nodes hold rows of their own: people) or "vertical" (columns of their own: items).
         epochs: steps; each reads every row of every node.
         update: "residuals", "statistics" or "gradient", as in ``DPNMF``.
-        contribution_norm: C, in units of row_norm²; at least 1e-3.
-        noise_schedule: as in ``DPNMF``; functions are evaluated here, numbers are sent.
-        step_size: of update="gradient"; 5 if missing.
-        l1: λ₁ on the items, in units of the largest row_norm².
-        l2: λ₂ on the items.
-        person_l2: λ_w.
-        noise_threshold: as in ``DPNMF``.
+        options: as in ``DPNMF``, without ``person_share``; penalties are in units of the largest row_norm², a
+            contribution_norm is at least 1e-3. A noise schedule may also be a list of variances, one per epoch;
+            functions are evaluated here, and numbers are sent.
         missing: "zero" or "unobserved"; nodes must have stated the same.
         item_names: of the columns: nodes that know theirs refuse others; names for ``top_items``.
         init_seed: public, for the start.
@@ -107,7 +103,7 @@ class FederatedNMF:
     Raises:
         InvalidInput: if a setting is out of range.
 
-    >>> from tacit.federated import FactorNode, threaded_nodes
+    >>> from tacit.federation import FactorNode, threaded_nodes
     >>> rng = np.random.default_rng(0)
     >>> nodes = [FactorNode(rng.poisson(1.0, (400, 6)), epsilon=e, delta=1e-6, row_norm=6.0) for e in (1.0, 2.0)]
     >>> with threaded_nodes(nodes) as links:
@@ -123,34 +119,31 @@ class FederatedNMF:
         split: str = "horizontal",
         epochs: int = 40,
         update: str = "residuals",
-        contribution_norm: float | None = None,
-        noise_schedule: NoiseSchedule = "optimised",
-        step_size: float | None = None,
-        l1: float = 0.0,
-        l2: float = 0.0,
-        person_l2: float = 0.0,
-        noise_threshold: float | None = None,
+        options: NMFOptions | None = None,
         missing: str = "zero",
         item_names: Sequence[str] | None = None,
         init_seed: int = 0,
         timeout: float | None = 600.0,
     ) -> None:
+        stated = NMFOptions() if options is None else options
+        schedule = listed_schedule(stated.noise_schedule, _validate.positive_int(epochs=epochs))
         self.proposal = Proposal(
             n_components=n_components,
             split=split,
             epochs=epochs,
             update=update,
-            contribution_norm=contribution_norm,
-            noise_schedule=on_the_wire(noise_schedule, _validate.positive_int(epochs=epochs)),
-            step_size=Proposal.step_size if step_size is None else step_size,
-            person_l2=person_l2,
+            contribution_norm=stated.contribution_norm,
+            noise_schedule=schedule,
+            step_size=STEP_SIZE if stated.step_size is None else stated.step_size,
+            person_l2=stated.person_l2,
             missing=missing,
             item_names=_names(item_names),
         )
-        self._own: dict[str, Any] = {"l1": l1, "l2": l2, "noise_threshold": noise_threshold, "init_seed": init_seed}
+        sent = self.proposal.parameters
+        own = replace(stated, noise_schedule=sent["options"].noise_schedule)
+        self._parameters: dict[str, Any] = {**sent, "options": own, "init_seed": init_seed}
         self._wait = waiting_time(timeout)
-        stated = self.proposal.parameters | {"step_size": step_size}
-        probe = DPNMF(**stated, **self._own, epsilon=1.0, delta=0.5, row_norm=1.0)
+        probe = DPNMF(**self._parameters, epsilon=1.0, delta=0.5, row_norm=1.0)
         probe.planned_certificate(2, 2)  # refuse here what would be refused after nodes were asked
 
     def fit(self, links: Sequence[Link]) -> FederatedModel:
@@ -171,12 +164,18 @@ class FederatedNMF:
         try:
             offers = run.offers()
             model = self._model(offers)
-            (block,) = model._planned(sum(offer.units for offer in offers), offers[0].columns)[0].blocks
-            model.components_ = run.factors(block, offers)
+            model.components_ = run.factors(self._block(offers), offers)
         except BaseException as error:
             run.stop(one_line(error) if isinstance(error, TacitError) else "the server failed")
             raise
         return model
+
+    def _block(self, offers: list[_Offer]) -> Block:
+        """The public description of H for all nodes together."""
+        asked, stated = self.proposal, self._parameters
+        people, columns = sum(offer.units for offer in offers), offers[0].columns
+        seed = stated["init_seed"]
+        return item_block(asked.n_components, columns, asked.update, stated["options"], people=people, seed=seed)[0]
 
     def _model(self, offers: list[_Offer]) -> FederatedModel:
         """All but its factors; refuses nodes that do not belong together, before any of them has begun."""
@@ -191,12 +190,12 @@ class FederatedNMF:
                 raise FederationError(f"nodes differ in {name} ({words}): agree on one; nothing was spent")
         weakest = max(offers, key=lambda offer: offer.mu)
         certificate = weakest.certificate
-        for mark in (mark for offer in offers for mark in offer.certificate.marks):
-            certificate = certificate.marked(mark)  # a seed at any node concerns everybody who reads this
+        for mark in dict.fromkeys(mark for offer in offers for mark in offer.certificate.marks):
+            if mark not in certificate.marks:
+                certificate = certificate.marked(mark)  # a seed at any node concerns everybody who reads this
         certificate = certificate.marked(weakest_mark(len(offers), certificate.unit))
         model = FederatedModel(
-            **self.proposal.parameters,
-            **self._own,
+            **self._parameters,
             epsilon=weakest.certificate.epsilon(weakest.delta),
             delta=weakest.delta,
             adjacency=certificate.adjacency.value,
@@ -231,7 +230,7 @@ class _Run:
         try:
             units, columns = (_validate.positive_int(**{name: said.get(name)}) for name in ("units", "columns"))
             row_norm = _validate.positive(row_norm=said.get("row_norm"))
-            if max(units, columns) > MOST_ROWS or not 1e-100 <= row_norm <= 1e100:
+            if max(units, columns) > MAX_ROWS or not 1e-100 <= row_norm <= 1e100:
                 raise InvalidInput("out of range")
             self._proposal.size(columns)
             names = self._proposal.item_names
@@ -272,7 +271,7 @@ class _Run:
     def _sum(self, i: int, message: Message, step: int, size: int) -> Array:
         found = message.array
         right = message.fields.get("step") == step and found is not None and found.shape == (size,)
-        if not right or found is None or not (np.abs(found) < LONGEST_SUM).all():  # nor NaN
+        if not right or found is None or not (np.abs(found) < MAX_ENTRY).all():  # nor NaN
             raise self._failed(i, "sent something else than the sum of this step")
         return found
 
@@ -328,7 +327,7 @@ class _Run:
 
 
 def _certificate(text: object, steps: int) -> Certificate:
-    """A certificate from anybody: looked at before it is computed, so that nobody can ask for much.
+    """A certificate from anybody: looked at before it is computed, so that it cannot ask for much work.
 
     Returns:
         The certificate, certified again.
@@ -354,6 +353,6 @@ def _certificate(text: object, steps: int) -> Certificate:
         raise InvalidInput("its certificate is not one of the proposed run")
     assert isinstance(text, str)
     certificate = Certificate.from_json(text)
-    if len(certificate.marks) > MOST_MARKS:
+    if len(certificate.marks) > MAX_MARKS:
         raise InvalidInput("its certificate has too many marks")
     return certificate

@@ -14,21 +14,17 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import TacitError
+from tacit.federation.errors import FederationError
 
-__all__ = ["LARGEST", "FederationError", "Message", "decode", "encode", "one_line"]
+__all__ = ["MAX_MESSAGE", "Message", "decode", "encode", "one_line"]
 
 Array = NDArray[np.float64]
-LARGEST = 1 << 28
-"""Bytes of a message: whoever announces more is not listened to."""
-LARGEST_HEADER = 1 << 24
+MAX_MESSAGE = 1 << 28
+"""Bytes of a message: a longer one is not read. The longest sum that a proposal may ask for takes half of it."""
+MAX_HEADER = 1 << 24
 _START = struct.Struct(">4sI")
 _MAGIC = b"tct1"
-_LONGEST_REASON = 400
-
-
-class FederationError(TacitError, RuntimeError):
-    """A federation cannot go on: somebody refused, stopped, or did not keep to the protocol."""
+_MAX_REASON = 400
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +59,7 @@ def encode(kind: str, array: Array | None = None, **fields: Any) -> bytes:
     shape = None if array is None else list(array.shape)
     header = json.dumps({**fields, "kind": kind, "shape": shape}, allow_nan=False).encode()
     body = b"" if array is None else np.ascontiguousarray(array, "<f8").tobytes()
-    if len(header) > LARGEST_HEADER or _START.size + len(header) + len(body) > LARGEST:
+    if len(header) > MAX_HEADER or _START.size + len(header) + len(body) > MAX_MESSAGE:
         raise FederationError(f"a message of {len(header) + len(body)} bytes is too long: use fewer components")
     return _START.pack(_MAGIC, len(header)) + header + body
 
@@ -80,11 +76,11 @@ def decode(data: bytes) -> Message:
     Raises:
         FederationError: if it is not one; the reason quotes nothing of it.
     """
-    if len(data) < _START.size or len(data) > LARGEST:
+    if len(data) < _START.size or len(data) > MAX_MESSAGE:
         raise FederationError("not a message: too short or too long")
     magic, length = _START.unpack_from(data)
     body = _START.size + length
-    if magic != _MAGIC or length > LARGEST_HEADER or body > len(data):
+    if magic != _MAGIC or length > MAX_HEADER or body > len(data):
         raise FederationError("not a message: it begins in another way; use the same version of tacit on both sides")
     try:
         header = json.loads(data[_START.size : body].decode(), parse_constant=_no_constant)
@@ -100,16 +96,16 @@ def _numbers(shape: object, body: memoryview) -> Array | None:
     if shape is None and not body:
         return None
     sizes: list[Any] = shape if isinstance(shape, list) else []
-    whole = all(type(size) is int and 0 < size <= LARGEST for size in sizes)
+    whole = all(type(size) is int and 0 < size <= MAX_MESSAGE for size in sizes)
     if not whole or len(sizes) not in (1, 2) or 8 * math.prod(sizes) != len(body):
         raise FederationError("not a message: its numbers are not those that its header announces")
     return np.frombuffer(body, "<f8").astype(np.float64).reshape(sizes)
 
 
 def one_line(text: object) -> str:
-    """A reason of somebody else's, fit for a message of ours: printable, one line, not long."""
-    words = " ".join(str(text)[: 4 * _LONGEST_REASON].split())
-    return "".join(c for c in words if c.isprintable())[:_LONGEST_REASON]
+    """A foreign reason, fit for a message of ours: printable, one line, not long."""
+    words = " ".join(str(text)[: 4 * _MAX_REASON].split())
+    return "".join(c for c in words if c.isprintable())[:_MAX_REASON]
 
 
 def _no_constant(name: str) -> NoReturn:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,18 +13,18 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.kernels.rows import row_squares
+from tacit.problem.blocks import Block, GradientStep, Values
 from tacit.problem.layers import Convolution, Dense
 from tacit.problem.moments import moments_bound, moments_diameter
 from tacit.problem.network import Architecture, Hidden, Prepared, architecture
-from tacit.run.blocks import Block, BlockProblem, GradientStep, Values, register_problem
-from tacit.run.sums.gram import upper_triangle
-from tacit.run.sums.outputs import FeatureRows, TableRows
+from tacit.records import Rows
+from tacit.release.blocks import BlockProblem
+from tacit.release.queries.moments import upper_triangle
+from tacit.release.query import Example
 
 __all__ = ["BlockNetwork", "LayerStatistic", "layer_size"]
 
 Array = NDArray[np.float64]
-Index = NDArray[np.intp]
-Rows = NDArray[Any]  # float32 or float64
 PART_ENTRIES = 1 << 20
 """Entries of the designs of a part of a batch."""
 LARGEST_PART, SMALLEST_PART = 256, 16
@@ -42,18 +44,17 @@ def layer_size(shape: tuple[int, int], statistic: LayerStatistic) -> int:
     return square + outputs * inputs
 
 
-@register_problem("block-network")
+@dataclass(frozen=True, eq=False)
 class BlockNetwork(BlockProblem):
     """A network whose weights are the released blocks; x and u of every record are hidden (``tacit.problem.network``).
 
-    A dense layer's gradient is rank one, so that its norm is ‖r‖·‖x‖; a convolution's is a sum over patches, which is
-    formed, measured and clipped record by record (patches may cancel). Moments: r is clipped to its own norm U (the
-    design is within its ρ already). What a record contributes does not depend on its place or its neighbours, to the
-    bit; sums are made in float64.
+    Features are the input of the network, float32 or float64; targets are one-hot classes, or values in [−1, 1], to
+    which they are clipped. A dense layer's gradient is rank one, so that its norm is ‖r‖·‖x‖; a convolution's is a sum
+    over patches, which is formed, measured and clipped record by record (patches may cancel). Moments: r is clipped to
+    its own norm U (the design is within its ρ already). What a record contributes does not depend on its place or its
+    neighbours, to the bit; sums are made in float64.
 
-    Args:
-        rows: (records, features) of the input.
-        target: (records, K): one-hot classes, or values in [−1, 1]; clipped to that.
+    Attributes:
         network: the public architecture.
         blocks: one per connection.
         statistic: what is summed.
@@ -61,41 +62,37 @@ class BlockNetwork(BlockProblem):
         residual_norms: U of each connection, for moments.
     """
 
-    def __init__(
-        self,
-        rows: FeatureRows,
-        target: Rows,
-        network: Architecture,
-        blocks: tuple[Block, ...],
-        statistic: LayerStatistic = LayerStatistic.GRADIENT,
-        *,
-        weights: tuple[float, ...] = (),
-        residual_norms: tuple[float, ...] = (),
-    ) -> None:
-        self.blocks, self.records, self._rows, self._target = blocks, len(rows), rows, target
-        self._network, self._statistic = network, statistic
-        self._weights = tuple(_validate.positive(weights=value) for value in weights)
-        self._residual_norms = tuple(_validate.positive(residual_norms=value) for value in residual_norms)
-        if rows.width != int(np.prod(network.shapes[0])) or target.shape != (len(rows), network.outputs):
-            raise InvalidInput(f"the network reads {network.shapes[0]} and has {network.outputs} outputs: data differ")
-        shapes = [c.map.weights for c in network.connections]
-        if [block.shape for block in blocks] != shapes or any(
-            block.release_size != layer_size(shape, statistic) for block, shape in zip(blocks, shapes, strict=True)
+    network: Architecture
+    blocks: tuple[Block, ...]
+    statistic: LayerStatistic = LayerStatistic.GRADIENT
+    weights: tuple[float, ...] = ()
+    residual_norms: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("weights", "residual_norms"):
+            for value in getattr(self, name):
+                _validate.positive(**{name: value})
+        shapes = [c.map.weights for c in self.network.connections]
+        if [block.shape for block in self.blocks] != shapes or any(
+            block.release_size != layer_size(shape, self.statistic)
+            for block, shape in zip(self.blocks, shapes, strict=True)
         ):
             raise InvalidInput("blocks must hold the weights of every connection, in order, and announce their sums")
-        if not all(1e-60 <= block.bound <= 1e60 for block in blocks):
+        if not all(1e-60 <= block.bound <= 1e60 for block in self.blocks):
             raise InvalidInput("bounds of blocks must lie between 1e-60 and 1e60: their squares are needed")
-        if statistic is LayerStatistic.MOMENTS:
+        if self.statistic is LayerStatistic.MOMENTS:
             self._check_moments()
-        widest = sum(
-            c.map.patches * c.map.weights[1] + (c.map.patches > 1) * c.map.weights[0] * c.map.weights[1]
-            for c in network.connections
-        )
-        self._part = int(np.clip(PART_ENTRIES // widest, SMALLEST_PART, LARGEST_PART))
+
+    @cached_property
+    def _part(self) -> int:
+        """Records of a part of a batch."""
+        maps = [c.map for c in self.network.connections]
+        widest = sum(m.patches * m.weights[1] + (m.patches > 1) * m.weights[0] * m.weights[1] for m in maps)
+        return int(np.clip(PART_ENTRIES // widest, SMALLEST_PART, LARGEST_PART))
 
     def _check_moments(self) -> None:
         """Bounds and diameters must be those of the statistics."""
-        network, U, weights = self._network, self._residual_norms, self._weights
+        network, U, weights = self.network, self.residual_norms, self.weights
         if any(c.map.patches > 1 for c in network.connections):
             raise InvalidInput("moments are for dense layers: a convolution takes gradients")
         if not len(U) == len(weights) == len(self.blocks):
@@ -109,32 +106,35 @@ class BlockNetwork(BlockProblem):
 
     # -- sums -------------------------------------------------------------------------------------------------
 
-    def total(self, block: int, values: Values, index: Index) -> Array:
+    def total(self, block: int, values: Values, rows: Rows) -> Array:
         """One of ``totals``."""
-        return self._sums(values, index, (block,))[0]
+        return self._sums(values, rows, (block,))[0]
 
-    def totals(self, values: Values, index: Index) -> tuple[Array, ...]:
+    def totals(self, values: Values, rows: Rows) -> tuple[Array, ...]:
         """The sums of all blocks at the same weights, from one pass over the records."""
-        return self._sums(values, index, tuple(range(len(self.blocks))))
+        return self._sums(values, rows, tuple(range(len(self.blocks))))
 
-    def _sums(self, values: Values, index: Index, blocks: tuple[int, ...]) -> tuple[Array, ...]:
+    def _sums(self, values: Values, rows: Rows, blocks: tuple[int, ...]) -> tuple[Array, ...]:
         out = [np.zeros(self.blocks[j].release_size) for j in blocks]
-        weights = self._network.prepared(values)
-        for first in range(0, len(index), self._part):
-            part = index[first : first + self._part]
-            hidden = self._hidden(weights, part)
+        for hidden in self._hidden(values, rows, self._part):
             for total, j in zip(out, blocks, strict=True):
                 total += self._summed(j, hidden)
         return tuple(out)
 
-    def _hidden(self, values: Values | Prepared, part: Index) -> Hidden:
-        x = self._rows.take(part)
-        y = np.clip(np.nan_to_num(np.asarray(self._target[part], np.float64)), -1.0, 1.0)
-        return self._network.hidden(values, x, y)
+    def _hidden(self, values: Values, rows: Rows, size: int) -> Iterator[Hidden]:
+        """Hidden variables, ``size`` records at a time."""
+        X, y, network = rows.X, rows.y, self.network
+        if X.shape[1] != int(np.prod(network.shapes[0])) or y.shape != (len(rows), network.outputs):
+            raise InvalidInput(f"the network reads {network.shapes[0]} and has {network.outputs} outputs: data differ")
+        weights: Prepared = network.prepared(values)
+        for first in range(0, len(rows), size):
+            part = slice(first, first + size)
+            target = np.clip(np.nan_to_num(np.array(y[part], np.float64)), -1.0, 1.0)
+            yield network.hidden(weights, np.array(X[part]), target)  # copies: nothing changes while it is looked at
 
     def _summed(self, j: int, hidden: Hidden) -> Array:
         """The sum of clipped contributions of a part."""
-        c = self._network.connections[j]
+        c = self.network.connections[j]
         design, residual = hidden.designs[j], c.map.by_patch(hidden.residuals[c.target])
         lengths, norms = (np.sqrt(row_squares(_flat(A))) for A in (design, residual))
         ok = np.isfinite(lengths) & np.isfinite(norms)
@@ -145,26 +145,24 @@ class BlockNetwork(BlockProblem):
             formed = _flat(np.matmul(residual.transpose(0, 2, 1), design))
             return np.asarray(-(_factor(np.sqrt(row_squares(formed)), self.blocks[j].bound) @ formed))
         X, R = design[:, 0], residual[:, 0]
-        if self._statistic is LayerStatistic.GRADIENT:
+        if self.statistic is LayerStatistic.GRADIENT:
             return _cross(R * -_factor(norms * lengths, self.blocks[j].bound)[:, None], X)
-        cross = _cross(R * _factor(norms, self._residual_norms[j])[:, None], X)
-        return np.concatenate([self._weights[j] * upper_triangle(X.T @ X), cross])
+        cross = _cross(R * _factor(norms, self.residual_norms[j])[:, None], X)
+        return np.concatenate([self.weights[j] * upper_triangle(X.T @ X), cross])
 
-    def contributions(self, block: int, values: Values, index: Index) -> Array:
+    def contributions(self, block: int, values: Values, rows: Rows) -> Array:
         """One record at a time: for tests, and slow. Residuals of moments are clipped already."""
-        out = []
-        for i in index:
-            hidden = self._hidden(values, np.array([i]))
-            if self._statistic is LayerStatistic.MOMENTS:
+        out, c = [], self.network.connections[block]
+        for hidden in self._hidden(values, rows, 1):
+            if self.statistic is LayerStatistic.MOMENTS:
                 out.append(self._summed(block, hidden))
-                continue
-            c = self._network.connections[block]
-            R = c.map.by_patch(hidden.residuals[c.target])[0]
-            out.append(-(R.T @ hidden.designs[block][0]).ravel())
+            else:
+                R = c.map.by_patch(hidden.residuals[c.target])[0]
+                out.append(-(R.T @ hidden.designs[block][0]).ravel())
         return np.array(out)
 
     @classmethod
-    def example(cls, rng: np.random.Generator, records: int) -> tuple[BlockNetwork, BlockNetwork, Values]:
+    def example(cls, rng: np.random.Generator, records: int) -> Example:
         """Dense, with shortcuts or convolutions, either loss and statistic; the neighbour points elsewhere."""
         picture = bool(rng.integers(2))
         statistic = LayerStatistic.GRADIENT if picture else list(LayerStatistic)[rng.integers(2)]
@@ -188,11 +186,8 @@ class BlockNetwork(BlockProblem):
         x2, y2 = x.copy(), y.copy()
         x2[0] = x[0] * rng.choice([1.0, 1.0, -1.0])
         y2[0] = np.roll(y[0], 1) * rng.choice([1.0, 1.0, -1.0])
-        sides = [
-            cls(TableRows(a), b, network, blocks, statistic, weights=weights, residual_norms=U)
-            for a, b in ((x, y), (x2, y2))
-        ]
-        return sides[0], sides[1], tuple(block.start for block in blocks)
+        problem = cls(network, blocks, statistic, weights=weights, residual_norms=U)
+        return Example(problem, Rows(x, y), Rows(x2, y2), tuple(block.start for block in blocks))
 
 
 def _factor(norms: Array, longest: float) -> Array:

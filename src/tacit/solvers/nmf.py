@@ -15,13 +15,23 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.kernels.nonnegative import nonnegative_rows
-from tacit.problem import Penalty, moments_bound, moments_weight
-from tacit.run.blocks import Block, GradientStep, Position
-from tacit.run.sums.factors import PASSES, ItemStatistic, statistic_size
-from tacit.run.sums.gram import symmetric
+from tacit.problem import ElasticNet, moments_bound, moments_weight
+from tacit.problem.blocks import Block, GradientStep, Position
+from tacit.release.queries import ItemStatistic, symmetric
+from tacit.release.queries.factors import PASSES, statistic_size
 from tacit.solvers.quadratic import positive_part
+from tacit.solvers.schedules import NoiseSchedule, Optimised
 
-__all__ = ["UPDATES", "ItemSolve", "UnitRows", "item_block", "public_rows", "statistic_weight"]
+__all__ = [
+    "UPDATES",
+    "ItemSolve",
+    "NMFOptions",
+    "UnitRows",
+    "item_block",
+    "public_rows",
+    "statistic_weight",
+    "unused_options",
+]
 
 Array = NDArray[np.float64]
 UPDATES = {
@@ -34,8 +44,10 @@ CONTRIBUTION = {"gradient": 0.03, "statistics": 0.2, "residuals": 0.02}
 """C if nothing is said, in units of row_norm²: short enough that most people are clipped, and so weigh the same."""
 RESIDUAL_WEIGHT = 0.3
 """α of residuals."""
-SHORTEST = 1e-12
+MIN_CONTRIBUTION = 1e-12
 """The smallest C: its square must be an ordinary number."""
+STEP_SIZE, PERSON_SHARE = 5.0, 0.5
+"""If nothing is said."""
 NOISE_RIDGE, DAMPING = 1.0, 0.3
 """How far statistics are trusted: the ridge in units of their noise, and the share of the way that a step goes."""
 
@@ -44,6 +56,71 @@ THRESHOLD = 2.5
 HALF_LIFE = 3.0
 """Epochs after which half of a release's noise is taken as forgotten: longer than damping says, because early releases
 find the way."""
+
+
+@dataclass(frozen=True)
+class NMFOptions:
+    """Settings of a factorisation that few people need; all of them are public, and none weakens a promise.
+
+    Attributes:
+        contribution_norm: C, the longest contribution of a person, in units of row_norm²; None for a value that did
+            well for the update.
+        noise_schedule: how noise is spread over the run: "constant", "linear", "step", "optimised" (for a half-life of
+            3 epochs), ``Optimised(half_life)``, or a function (epoch, batch) → relative variance.
+        step_size: of update="gradient", in units of 1/row_norm²; None for 5.
+        l1: λ₁, on the items.
+        l2: λ₂, on the items.
+        person_l2: λ_w, on a person's factors.
+        noise_threshold: taken off noisy statistics, in units of their noise, before H is solved for: helps where most
+            items do not belong to most components. None for 2.5 where there are more items than people, else 0. Not
+            for update="gradient".
+        person_share: of μ², for people's factors, if they are released; None for a half.
+
+    >>> NMFOptions(l1=0.01).l1
+    0.01
+    """
+
+    contribution_norm: float | None = None
+    noise_schedule: NoiseSchedule = "optimised"
+    step_size: float | None = None
+    l1: float = 0.0
+    l2: float = 0.0
+    person_l2: float = 0.0
+    noise_threshold: float | None = None
+    person_share: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("contribution_norm", "step_size"):
+            if getattr(self, name) is not None:
+                _validate.positive(**{name: getattr(self, name)})
+        for name in ("l1", "l2", "person_l2"):
+            _validate.nonnegative(**{name: getattr(self, name)})
+        if self.noise_threshold is not None:
+            _validate.nonnegative(noise_threshold=self.noise_threshold)
+        if self.person_share is not None and _validate.probability(person_share=self.person_share) == 1:
+            raise InvalidInput("person_share must be below 1: the items need a part of the budget, too")
+
+    @property
+    def schedule(self) -> NoiseSchedule:
+        """The noise schedule, "optimised" for the memory of a factorisation."""
+        named = isinstance(self.noise_schedule, str) and self.noise_schedule == "optimised"
+        return Optimised(HALF_LIFE) if named else self.noise_schedule
+
+
+def unused_options(update: object, release: object) -> dict[str, str]:
+    """Options that have no effect, each with the setting that makes it so.
+
+    Args:
+        update: of the factorisation.
+        release: of the factorisation.
+
+    Returns:
+        name → "update='gradient'" or the like.
+    """
+    unused = {"person_share": f"release={release!r}"} if release == "items" else {}
+    if update == "gradient":
+        return unused | {"noise_threshold": f"update={update!r}"}
+    return unused | {"step_size": f"update={update!r}"} if update in tuple(UPDATES) else unused
 
 
 def public_rows(components: int, items: int, seed: int) -> Array:
@@ -141,16 +218,7 @@ def statistic_weight(components: int, items: int, statistic: ItemStatistic) -> f
 
 
 def item_block(
-    components: int,
-    items: int,
-    update: str,
-    *,
-    seed: int,
-    contribution_norm: float | None,
-    step_size: float,
-    l1: float,
-    l2: float,
-    threshold: float = 0.0,
+    components: int, items: int, update: str, options: NMFOptions, *, people: int, seed: int
 ) -> tuple[Block, float]:
     """The public description of H, and α.
 
@@ -158,12 +226,9 @@ def item_block(
         components: k.
         items: the number of columns.
         update: "gradient", "statistics" or "residuals".
+        options: the rest.
+        people: the number of rows.
         seed: public.
-        contribution_norm: C, in units of row_norm²; a value that did well for the update if missing.
-        step_size: of gradients.
-        l1: λ₁ on H.
-        l2: λ₂ on H.
-        threshold: of statistics, in units of their noise.
 
     Returns:
         The block and α.
@@ -174,17 +239,22 @@ def item_block(
     statistic = UPDATES[_validate.one_of(tuple(UPDATES), update=update)]
     weight = statistic_weight(components, items, statistic)
     longest = 1.0 if statistic is ItemStatistic.GRADIENT else moments_bound(1.0, 1.0, weight)
-    stated = CONTRIBUTION[update] if contribution_norm is None else contribution_norm
-    bound = min(_validate.positive(contribution_norm=stated), longest)
-    if bound < SHORTEST:
-        raise InvalidInput(f"contribution_norm must be at least {SHORTEST:g}, got {stated!r}: squares would underflow")
+    stated = CONTRIBUTION[update] if options.contribution_norm is None else options.contribution_norm
+    bound = min(stated, longest)
+    if bound < MIN_CONTRIBUTION:
+        raise InvalidInput(
+            f"contribution_norm must be at least {MIN_CONTRIBUTION:g}, got {stated!r}: squares would underflow"
+        )
     start, rows = public_rows(components, items, seed), UnitRows(seed)
     size = statistic_size(components, items, statistic)
     if statistic is ItemStatistic.GRADIENT:
-        penalty = Penalty.of(1, l1=l1, l2=l2, low=0.0)
-        step = GradientStep(step_size, penalty, rows)
+        penalty = ElasticNet.of(1, l1=options.l1, l2=options.l2, low=0.0)
+        step = GradientStep(STEP_SIZE if options.step_size is None else options.step_size, penalty, rows)
         return Block("items", start, bound, step, size), weight
+    threshold = options.noise_threshold
+    if threshold is None:
+        threshold = THRESHOLD if items > people else 0.0
     centred = statistic is ItemStatistic.RESIDUALS
-    solve = ItemSolve(weight, centred, l1, l2, threshold, NOISE_RIDGE, DAMPING, rows)
+    solve = ItemSolve(weight, centred, options.l1, options.l2, threshold, NOISE_RIDGE, DAMPING, rows)
     reach = 2 * bound if centred else math.sqrt(2) * bound
     return Block("items", start, bound, solve, size, diameter=reach), weight

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection
 
 from tacit.errors import TacitError
-from tacit.federated.links import NODE_PATIENCE, ConnectionLink, Link, link_pair, members
-from tacit.federated.node import FactorNode
+from tacit.federation.links import NODE_PATIENCE, Link, PipeLink, link_pair, members
+from tacit.federation.node import FactorNode
+from tacit.federation.serving import serve
 
 __all__ = ["local_nodes", "threaded_nodes"]
 
@@ -28,7 +29,7 @@ def local_nodes(makers: Sequence[Callable[[], FactorNode]]) -> Iterator[list[Lin
         with local_nodes([shop_a, shop_b]) as links:
             model = FederatedNMF(8).fit(links)
 
-    Scripts need the usual ``if __name__ == "__main__":``. A node that fails tells on its own stderr.
+    Scripts need the usual ``if __name__ == "__main__":``. A node that fails says why on its own stderr.
 
     Args:
         makers: functions that make a node, e.g. ``functools.partial(FactorNode, load, epsilon=1.0, ...)``.
@@ -46,7 +47,7 @@ def local_nodes(makers: Sequence[Callable[[], FactorNode]]) -> Iterator[list[Lin
     try:
         for number, maker in enumerate(functions):
             ours, theirs = context.Pipe(duplex=True)
-            links.append(ConnectionLink(ours))
+            links.append(PipeLink(ours))
             process = context.Process(target=_serve, args=(maker, theirs), name=f"node {number}", daemon=True)
             process.start()
             processes.append(process)
@@ -63,9 +64,9 @@ def local_nodes(makers: Sequence[Callable[[], FactorNode]]) -> Iterator[list[Lin
 
 
 def _serve(maker: Callable[[], FactorNode], connection: Connection) -> None:
-    link = ConnectionLink(connection, send_timeout=NODE_PATIENCE)
+    link = PipeLink(connection, send_timeout=NODE_PATIENCE)
     try:
-        maker().serve(link)
+        serve(maker(), link)
     except TacitError as error:
         raise SystemExit(f"{multiprocessing.current_process().name}: {error}") from None
     finally:
@@ -85,7 +86,7 @@ def threaded_nodes(nodes: Sequence[FactorNode]) -> Iterator[list[Link]]:
     Raises:
         InvalidInput: if there is none, one is there twice, or one is no node.
     """
-    ready = members("nodes", nodes, ("serve",), "a FactorNode")
+    ready = members("nodes", nodes, ("plan",), "a FactorNode")
     pairs = [link_pair() for _ in ready]
     threads = [
         threading.Thread(target=_serve_quietly, args=(node, theirs), daemon=True)
@@ -105,6 +106,6 @@ def threaded_nodes(nodes: Sequence[FactorNode]) -> Iterator[list[Link]]:
 def _serve_quietly(node: FactorNode, link: Link) -> None:
     try:
         with contextlib.suppress(TacitError):  # the server is told, and raises
-            node.serve(link)
+            serve(node, link)
     finally:
         link.close()

@@ -1,8 +1,8 @@
 """How bytes travel between a node and the server. Anything with ``send``, ``receive`` and ``close`` is a link.
 
-The links here authenticate with a shared key and do not encrypt: what they carry is covered by certificates (or was
-public before), but whoever can change it on the way can spoil the model. Across networks use a tunnel, or a link of
-your own over TLS.
+The links here stay on one machine: queues between threads, and pipes between processes that one of them started.
+Nothing here crosses a network: that takes authentication and encryption, which belong to a transport (TLS) and not to
+this library; a link of your own over one will do.
 """
 
 from __future__ import annotations
@@ -12,49 +12,30 @@ import os
 import queue
 import socket
 import struct
-import time
-from collections.abc import Iterable, Iterator
-from multiprocessing import AuthenticationError
-from multiprocessing.connection import Connection, answer_challenge, deliver_challenge
+from collections.abc import Iterable
+from multiprocessing.connection import Connection
 from typing import Any, Protocol, cast
 
 from tacit import _validate
 from tacit.errors import InvalidInput
-from tacit.federated.wire import LARGEST, FederationError
+from tacit.federation.errors import LinkLost
+from tacit.federation.wire import MAX_MESSAGE
 
-__all__ = [
-    "LINK",
-    "NODE_PATIENCE",
-    "ConnectionLink",
-    "Link",
-    "LinkLost",
-    "connect",
-    "link_pair",
-    "listen",
-    "members",
-    "waiting_time",
-]
+__all__ = ["LINK", "NODE_PATIENCE", "Link", "PipeLink", "link_pair", "members", "waiting_time"]
 
-SHORTEST_KEY = 16
-HANDSHAKE = 10.0
-"""Seconds for a newcomer to prove who it is: others wait meanwhile."""
 NODE_PATIENCE = 3600.0
 """Seconds that a node's message may take to leave: the server reads it after those of slower nodes."""
-LONGEST_WAIT = 1e6
+MAX_WAIT = 1e6
 """Seconds that systems still understand."""
 LINK = ("send", "receive", "close")
 """What makes a link."""
-
-
-class LinkLost(FederationError, ConnectionError):
-    """The other side closed the link, or was silent for too long."""
 
 
 class Link(Protocol):
     """One end of a connection between a node and the server: whole messages, in order."""
 
     def send(self, message: bytes) -> None:
-        """Hand over a message; ``LinkLost`` if nobody is there."""
+        """Hand over a message; ``LinkLost`` if the other side is gone."""
 
     def receive(self, timeout: float | None = None) -> bytes:
         """The next message; ``LinkLost`` if there is none within ``timeout`` seconds, or will be none."""
@@ -63,8 +44,8 @@ class Link(Protocol):
         """Tell the other side that no message will follow."""
 
 
-class ConnectionLink:
-    """A link over a connection of ``multiprocessing``; bytes only, nothing is ever unpickled.
+class PipeLink:
+    """A link over a pipe of ``multiprocessing``; bytes only, nothing is ever unpickled.
 
     Args:
         connection: connected, and not used otherwise.
@@ -108,7 +89,7 @@ class ConnectionLink:
             if not self._connection.poll(timeout):
                 raise LinkLost(f"no message for {timeout:g} seconds")
             _limit(self._connection, "SO_RCVTIMEO", timeout)  # also for the rest of a message that has begun
-            return self._connection.recv_bytes(LARGEST)
+            return self._connection.recv_bytes(MAX_MESSAGE)
         except BlockingIOError:
             self.close()
             raise LinkLost(f"a message was begun and not finished within {timeout:g} seconds") from None
@@ -165,113 +146,15 @@ def link_pair() -> tuple[Link, Link]:
     return _QueueLink(back, there), _QueueLink(there, back)
 
 
-@contextlib.contextmanager
-def listen(
-    address: tuple[str, int], *, authkey: bytes, nodes: int, timeout: float = 300.0
-) -> Iterator[list[ConnectionLink]]:
-    """Links to nodes that call ``connect``, in the order in which they came; closed at the end.
-
-    Strangers without the key are turned away, and do not stop those who have it.
-
-    Args:
-        address: (host, port) to listen at.
-        authkey: shared with the nodes, 16 bytes or more, e.g. ``secrets.token_bytes(32)``.
-        nodes: how many to wait for.
-        timeout: seconds to wait for all of them.
-
-    Yields:
-        The links.
-
-    Raises:
-        LinkLost: if not all nodes came in time.
-    """
-    key, wanted = _key(authkey), _validate.positive_int(nodes=nodes)
-    end = time.monotonic() + _validate.positive(timeout=timeout)
-    links: list[ConnectionLink] = []
-    try:
-        with socket.create_server(address) as server:
-            while len(links) < wanted:
-                link = _accepted(server, key, end)
-                if link is not None:
-                    links.append(link)
-                elif time.monotonic() >= end:
-                    raise LinkLost(f"{len(links)} of {wanted} nodes came within {timeout:g} seconds: start the others")
-        yield links
-    finally:
-        for link in links:
-            link.close()
-
-
-def _accepted(server: socket.socket, key: bytes, end: float) -> ConnectionLink | None:
-    """The next one who has the key; None if nobody came, or a stranger did."""
-    server.settimeout(max(end - time.monotonic(), 1e-3))
-    try:
-        came, _ = server.accept()
-    except TimeoutError:
-        return None
-    return _introduced(came, key, server_side=True)
-
-
-def _introduced(connected: socket.socket, key: bytes, *, server_side: bool) -> ConnectionLink | None:
-    """A link if both sides have the key."""
-    connected.setblocking(True)
-    connection = Connection(connected.detach())
-    for option in ("SO_RCVTIMEO", "SO_SNDTIMEO"):
-        _limit(connection, option, HANDSHAKE)
-    steps = (deliver_challenge, answer_challenge) if server_side else (answer_challenge, deliver_challenge)
-    try:
-        for step in steps:
-            step(connection, key)
-    except (AuthenticationError, AssertionError, EOFError, OSError, ValueError):
-        connection.close()
-        return None
-    return ConnectionLink(connection) if server_side else ConnectionLink(connection, send_timeout=NODE_PATIENCE)
-
-
-def connect(address: tuple[str, int], *, authkey: bytes, timeout: float = 60.0) -> ConnectionLink:
-    """A node's link to a server that ``listen``s; it may start a little later.
-
-    Args:
-        address: (host, port) of the server.
-        authkey: the key that the server has.
-        timeout: seconds to try.
-
-    Returns:
-        The link.
-
-    Raises:
-        LinkLost: if there is no server, or it has another key.
-    """
-    key, end = _key(authkey), time.monotonic() + _validate.positive(timeout=timeout)
-    while True:
-        try:
-            connected = socket.create_connection(address, timeout=max(end - time.monotonic(), 1e-3))
-        except OSError:
-            if time.monotonic() + 0.1 >= end:
-                raise LinkLost(f"no server at {address[0]}:{address[1]} within {timeout:g} seconds") from None
-            time.sleep(0.1)
-            continue
-        link = _introduced(connected, key, server_side=False)
-        if link is None:
-            raise LinkLost(f"the server at {address[0]}:{address[1]} has another key, or turned this node away")
-        return link
-
-
-def _key(value: object) -> bytes:
-    if not isinstance(value, bytes) or len(value) < SHORTEST_KEY:
-        raise InvalidInput(f"authkey must be {SHORTEST_KEY} bytes or more, e.g. secrets.token_bytes(32)")
-    return value
-
-
 def waiting_time(timeout: float | None) -> float | None:
     """A timeout as links take it: a positive number, or None for ever."""
     if timeout is None:
         return None
-    return min(_validate.positive(timeout=timeout), LONGEST_WAIT)
+    return min(_validate.positive(timeout=timeout), MAX_WAIT)
 
 
 def members(name: str, given: object, methods: tuple[str, ...], kind: str) -> list[Any]:
-    """Those who take part in a federation, looked at before anybody hears a word.
+    """The parties of a federation, checked before any of them is sent a message.
 
     Args:
         name: of the argument, for the message.
