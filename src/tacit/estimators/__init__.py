@@ -32,7 +32,7 @@ _HOMES = {
     "save_model": "saving",
 }
 
-__all__ = sorted(_HOMES)  # noqa: PLE0605
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

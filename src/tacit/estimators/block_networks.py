@@ -15,12 +15,11 @@ from tacit import _validate
 from tacit.accounting import Certificate
 from tacit.errors import InvalidInput, NotCovered
 from tacit.estimators.base import PrivateEstimator, Table
-from tacit.inputs.bounds import feature_bounds, target_bounds
 from tacit.inputs.labels import class_list, class_numbers
 from tacit.inputs.parameters import public_seed
 from tacit.inputs.tables import columns_of, labels_of, validate_table
 from tacit.ledger import Ledger
-from tacit.maps import EqualNorm, TargetBounds
+from tacit.maps import EqualNorm, TargetBounds, feature_bounds, target_bounds
 from tacit.mechanism import Plan
 from tacit.problem.network import LOSSES, Architecture, architecture
 from tacit.release import Session
@@ -57,17 +56,6 @@ class _Columns:
 
     def __call__(self, y: Any) -> NDArray[np.float32]:
         return self.bounds(y).astype(np.float32)
-
-
-@dataclass(frozen=True)
-class _Targets(Table):
-    """A table of a regression.
-
-    Attributes:
-        single: whether the target is one column without a second dimension.
-    """
-
-    single: bool = True
 
 
 @dataclass(frozen=True, eq=False)
@@ -442,40 +430,26 @@ class DPBlockMLPRegressor(RegressorMixin, _BlockNetworkModel):  # type: ignore[m
     def _loss(self) -> str:
         return "squared"
 
-    def planned_certificate(self, n_records: int, n_features: int, outputs: int = 1) -> Certificate:
-        """What ``fit`` is going to certify for a table of this shape; no record is read.
-
-        Args:
-            n_records: rows.
-            n_features: columns.
-            outputs: columns of the target.
-
-        Returns:
-            The certificate, without the mark of a seed.
-        """
-        table = _Targets(n_records, n_features, outputs=outputs)
-        return self._reserved(table, self._budget(table))[0]
-
     def _read(self, X: Any, y: Any) -> tuple[Table, Any, Any]:
         X, y = validate_table(self, X, y, multi_output=True, y_numeric=True)
         (n, p), columns = X.shape, columns_of(y)
-        return _Targets(n, p, False, X.dtype, columns.shape[1], single=np.ndim(y) == 1), X, columns
+        table = Table(n, p, dtype=X.dtype, outputs=columns.shape[1], single_target=np.ndim(y) == 1)
+        return table, X, columns
 
     def _shape(self, n_records: int, n_features: int) -> Table:
-        return _Targets(n_records, n_features)
+        return Table(n_records, n_features)
 
     def _target_map(self, table: Table) -> _Columns:
         return _Columns(target_bounds(self.target_bounds))
 
     def _fitted(self, planned: NetworkFit, solution: list[Array], table: Table) -> dict[str, Any]:
-        assert isinstance(table, _Targets)
-        return {**super()._fitted(planned, solution, table), "single_target_": table.single}
+        return {**super()._fitted(planned, solution, table), "single_target_": table.single_target}
 
     def predict(self, X: Any) -> Array:
         """Outputs in the units of y, within ``target_bounds``."""
         Z, bounds = self._outputs(X), target_bounds(self.target_bounds)
-        Z = bounds.clip(bounds.centre + bounds.scale * Z)
-        return Z[:, 0] if self.single_target_ else Z
+        out = np.asarray(bounds.clip(bounds.centre + bounds.scale * Z))
+        return out[:, 0] if self.single_target_ else out
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -11,7 +11,6 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from tacit import _validate
-from tacit.accounting import Certificate
 from tacit.estimators.base import Table
 from tacit.estimators.multi_output import OutputClassifier, OutputFit, OutputModel
 from tacit.inputs.tables import columns_of, validate_table
@@ -160,17 +159,6 @@ class DPConvexReLUClassifier(_Gated, OutputClassifier):
 
 
 @dataclass(frozen=True)
-class _OutputTable(Table):
-    """A table that remembers whether its target was a single column.
-
-    Attributes:
-        single_target: whether predictions have one dimension.
-    """
-
-    single_target: bool = True
-
-
-@dataclass(frozen=True)
 class _SingleTarget:
     """Targets within their bounds, in mapped units and float32."""
 
@@ -243,25 +231,12 @@ class DPConvexReLURegressor(RegressorMixin, _Gated):  # type: ignore[misc]
     def _read(self, X: Any, y: Any) -> tuple[Table, Any, Any]:
         X, y = validate_table(self, X, y, multi_output=True, y_numeric=True)
         columns = columns_of(y)
-        table = _OutputTable(*X.shape, dtype=X.dtype, outputs=columns.shape[1], single_target=np.ndim(y) == 1)
+        n, p = X.shape
+        table = Table(n, p, dtype=X.dtype, outputs=columns.shape[1], single_target=np.ndim(y) == 1)
         return table, X, columns
 
     def _shape(self, n_records: int, n_features: int) -> Table:
-        return _OutputTable(n_records, n_features)
-
-    def planned_certificate(self, n_records: int, n_features: int, n_outputs: int = 1) -> Certificate:
-        """What ``fit`` is going to certify for a table of this shape; no record is read.
-
-        Args:
-            n_records: rows.
-            n_features: columns.
-            n_outputs: columns of the target.
-
-        Returns:
-            The certificate, without the mark of a seed.
-        """
-        table = _OutputTable(n_records, n_features, outputs=n_outputs)
-        return self._reserved(table, self._budget(table))[0]
+        return Table(n_records, n_features)
 
     def _target(self) -> _SingleTarget:
         return _SingleTarget(target_bounds(self.target_bounds))
@@ -271,7 +246,7 @@ class DPConvexReLURegressor(RegressorMixin, _Gated):  # type: ignore[misc]
 
     def _fitted(self, planned: OutputFit, solution: Array, table: Table) -> dict[str, Any]:
         found = super()._fitted(planned, solution, table)
-        return {**found, "single_target_": getattr(table, "single_target", True)}
+        return {**found, "single_target_": table.single_target}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -208,7 +208,8 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
     def _read(self, X: Any, y: Any) -> tuple[Table, Any, Any]:
         self._check_given("target_bounds")
         X, y = validate_table(self, X, y, accept_sparse="csc")
-        return Table(*X.shape, sparse.issparse(X), X.dtype), X, numbers_of(y)
+        n, p = X.shape
+        return Table(n, p, sparse.issparse(X), X.dtype), X, numbers_of(y)
 
     def _shape(self, n_records: int, n_features: int) -> Table:
         return Table(n_records, n_features)
@@ -243,7 +244,8 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         y = labels_of(y)
         classes, marks = class_list(self.classes, y)
         index = class_numbers(classes, y)
-        return Table(*X.shape, sparse.issparse(X), X.dtype, len(classes), classes, marks), X, index
+        n, p = X.shape
+        return Table(n, p, sparse.issparse(X), X.dtype, len(classes), classes, marks), X, index
 
     def _shape(self, n_records: int, n_features: int) -> Table:
         classes, marks = class_list(self.classes, ())

@@ -254,7 +254,8 @@ class OutputClassifier(ClassifierMixin, OutputModel):  # type: ignore[misc]
         X, y = validate_table(self, X, y)
         y = labels_of(y)
         classes, marks = class_list(self.classes, y)
-        table = Table(*X.shape, dtype=X.dtype, outputs=len(classes), classes=classes, marks=marks)
+        n, p = X.shape
+        table = Table(n, p, dtype=X.dtype, outputs=len(classes), classes=classes, marks=marks)
         return table, X, class_numbers(classes, y)
 
     def _shape(self, n_records: int, n_features: int) -> Table:

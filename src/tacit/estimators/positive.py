@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tacit.estimators.linear import LinearRegressor
-from tacit.inputs.bounds import target_bounds
 from tacit.inputs.parameters import elastic_net
 from tacit.ledger import Ledger
+from tacit.maps import target_bounds
 from tacit.problem import Gamma, Loss, Penalty, Poisson
 from tacit.solvers import Solver
 

@@ -152,7 +152,9 @@ class DPSoftmaxRegression(OutputClassifier):
         W = self.coef_
         if self.fit_intercept:  # long records are scaled down together with their constant, as in the fit
             W = np.column_stack([W, self.intercept_ / _constant(self.feature_norm_)])
-        return np.asarray(self._feature_rows(X, self._last_map(self.coef_.shape[1], self.feature_norm_)) @ W.T, np.float64)
+        return np.asarray(
+            self._feature_rows(X, self._last_map(self.coef_.shape[1], self.feature_norm_)) @ W.T, np.float64
+        )
 
 
 def _constant(norm: float) -> float:

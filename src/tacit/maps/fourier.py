@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.maps.draws import GRID, gaussians, projected, public_seed
-from tacit.maps.lengths import FAR, shortened
 from tacit.maps.feature_map import FeatureMap
+from tacit.maps.lengths import FAR, shortened
 from tacit.maps.steps import public_step
 
 __all__ = ["RandomFourier"]

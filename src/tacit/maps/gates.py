@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from tacit import _validate
-from tacit.maps.draws import gaussians, public_seed
-from tacit.maps.lengths import public_norm, relative, shortened
-from tacit.maps.feature_map import FeatureMap, blocks, records
 from tacit.kernels.exact import half_spaces
+from tacit.maps.draws import gaussians, public_seed
+from tacit.maps.feature_map import FeatureMap, blocks, records
+from tacit.maps.lengths import public_norm, relative, shortened
 from tacit.maps.steps import public_step
 
 __all__ = ["ReluGates"]

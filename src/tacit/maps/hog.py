@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.errors import InvalidInput
+from tacit.kernels.rows import row_squares
 from tacit.maps.images import ImageMap
 from tacit.maps.lengths import shortened
-from tacit.kernels.rows import row_squares
 from tacit.maps.steps import public_step
 
 __all__ = ["Hog"]

@@ -15,8 +15,8 @@ from tacit.errors import InvalidInput, NotCovered
 from tacit.maps.certified import feature_norm, joint_norm
 from tacit.maps.feature_map import FeatureMap, records, width_of
 from tacit.maps.fourier import RandomFourier
-from tacit.maps.steps import composite_step
 from tacit.maps.scaling import NormScaler
+from tacit.maps.steps import composite_step
 
 __all__ = ["Join"]
 

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.maps.draws import gaussians, projected, public_seed
-from tacit.maps.lengths import FAR, public_norm, shortened
 from tacit.maps.feature_map import FeatureMap
+from tacit.maps.lengths import FAR, public_norm, shortened
 from tacit.maps.steps import public_step
 
 __all__ = ["RandomRelu"]

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from sklearn.base import OneToOneFeatureMixin
 
 from tacit import _validate
-from tacit.maps.lengths import public_norm, scaled, shortened
 from tacit.maps.feature_map import FeatureMap
+from tacit.maps.lengths import public_norm, scaled, shortened
 from tacit.maps.steps import public_step
 
 __all__ = ["NormScaler"]

@@ -21,7 +21,8 @@ from tacit.kernels.clipping import clipped_total
 from tacit.mechanism import Adjacency, BlockSweeps, Cyclic, FullBatch, Mechanism
 from tacit.problem.blocks import Block, GradientStep, Values, joined, separated
 from tacit.records import Rows
-from tacit.release.query import Example, Members, Query, noise_std, register
+from tacit.release.channel import noise_std
+from tacit.release.query import Example, Members, Query, register
 
 __all__ = ["PROBLEMS", "BlockChain", "BlockProblem", "BlockSum", "JacobiCache", "replay"]
 

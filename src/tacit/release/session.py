@@ -67,7 +67,9 @@ class _Run:
 class Source(Protocol):
     """What a session needs of records: their number, and their rows part by part (``tacit.records.Records``)."""
 
-    n: int
+    @property
+    def n(self) -> int:
+        """How many there are; secret under add/remove."""
 
     def parts(self) -> Iterable[Any]:
         """All records in a fixed order, cut into parts that queries understand."""
@@ -272,7 +274,8 @@ class Session:
         parts = list(self._records.parts())
         if len(parts) != 1:
             raise MechanismMismatch(f"{type(sweep).__name__} needs all records in memory: use another solver")
-        return parts[0]
+        (rows,) = parts
+        return rows  # type: ignore[no-any-return]
 
     def __enter__(self) -> Self:
         return self

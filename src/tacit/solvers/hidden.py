@@ -98,9 +98,7 @@ class CyclicNumbers:
     def mechanism(self, noise_multiplier: float) -> Mechanism:
         """What a run with this noise is to a proof."""
         if self.view == "final_model":
-            found = self.chain().mechanism(
-                self, noise_multiplier, adjacency=self.adjacency, partition=self.partition
-            )
+            found = self.chain().mechanism(self, noise_multiplier, adjacency=self.adjacency, partition=self.partition)
             return dataclasses.replace(found, unit=self.unit, label=LABEL)
         steps = len(self.step_sizes)
         return Mechanism(

@@ -308,7 +308,7 @@ class _Descent:
         values, Q = np.linalg.eigh(A)
         white = Linear((Q / np.sqrt(values)) @ Q.T)
         # The inverse of the matrix that is applied, which is rounded: then (A^{−1/2}x)ᵀ(root·u) is xᵀu.
-        return cls(A, ridge, np.linalg.inv(white.applied).T, features.through(white), penalty)
+        return cls(A, ridge, np.asarray(np.linalg.inv(white.applied).T, np.float64), features.through(white), penalty)
 
     def run(self, query: LossGradient, u: Array, s: _Settings) -> tuple[Array, Array | None]:
         """The averaged iterate, and the noise of each step where standard errors are wanted."""

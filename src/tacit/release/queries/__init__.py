@@ -5,9 +5,9 @@ from tacit.release.queries.factors import ItemFactors, ItemStatistic, PersonFact
 from tacit.release.queries.gradient import LossGradient
 from tacit.release.queries.histogram import HistogramSum
 from tacit.release.queries.moments import GramSum, MomentSum, SquareSum, symmetric, upper_triangle
+from tacit.release.queries.network import BlockNetwork, LayerStatistic
 from tacit.release.queries.outputs import GatedOutputs, LinearOutputs, open_gates
 from tacit.release.queries.scores import SCORES, Score
-from tacit.release.queries.network import BlockNetwork, LayerStatistic
 from tacit.release.queries.values import (
     STATISTICS,
     AtMost,
