@@ -157,7 +157,7 @@ class Linear(RowMap):
         if before is not None:
             reach = np.maximum(np.abs(before.low), np.abs(before.high))
         with np.errstate(invalid="ignore"):
-            ends = np.nan_to_num(np.abs(self.applied) @ reach, nan=np.inf) * (1 + 1e-5)
+            ends = np.nan_to_num(np.abs(self.applied) @ reach, nan=np.inf, posinf=np.inf) * (1 + 1e-5)
         return Range(-ends, ends)
 
     @classmethod
