@@ -31,7 +31,8 @@ def test_a_fault_found_on_reading_takes_no_release():
     def read():
         raise InvalidInput("not a table")
 
-    with open_session(certify(Mechanism(adjacency="zero-out", ratio=1.0, steps=1)), InMemory.unread(9, read)) as session:
+    certificate = certify(Mechanism(adjacency="zero-out", ratio=1.0, steps=1))
+    with open_session(certificate, InMemory.unread(9, read)) as session:
         with pytest.raises(InvalidInput, match="not a table"):
             session.release(VectorSum(1.0))
         assert session.steps_left() == 1
