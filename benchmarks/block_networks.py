@@ -205,7 +205,7 @@ def descent(key: Cell, X: Rows, y: Rows, T: Rows) -> tuple[Rows, float | None, f
             loss(net(x[batch]), labels[batch]).backward()
             optimiser.step()
     else:
-        sizes = {"batch_size": b, "steps": steps, "learning_rate": rates, "seed": key["seed"]}
+        sizes = {"batch_size": b, "steps": steps, "learning_rate": rates, "random_state": key["seed"]}
         relation = {"strategy": "dpsgd", "adjacency": "replace-one"}
         plan = TrainingPlan(len(x), epsilon=key["epsilon"], delta=DELTA, clip_norm=1.0, **sizes, **relation)
         for turn in plan.batches((x, labels)):

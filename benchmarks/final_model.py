@@ -128,7 +128,7 @@ def network(epsilon: float, settings: Cell, seed: int, X: Rows, y: Rows, T: Rows
         learning_rate=settings["rate"],
         strategy="dpsgd",
         adjacency="replace-one",
-        seed=seed,
+        random_state=seed,
     )
     loss = nn.CrossEntropyLoss()
     for batch in plan.batches((torch.from_numpy(X), torch.from_numpy(y))):

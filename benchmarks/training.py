@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import gc
 import hashlib
 import itertools
 import json
@@ -350,7 +349,7 @@ def fitted(task: Task, records: Pair, epsilon: float, settings: Cell, seed: int)
         learning_rate=rate,
         strategy=strategy,
         adjacency="zero-out",
-        seed=seed,
+        random_state=seed,
     )
     if plan.certificate.epsilon(DELTA) > epsilon * (1 + 1e-6):
         raise RuntimeError(f"certified ε is {plan.certificate.epsilon(DELTA)}, not {epsilon}")
@@ -386,7 +385,6 @@ class Board:
         record("training", [cell])
         print(json.dumps(cell), flush=True)
         self.cells.append(cell)
-        gc.collect()  # a plan and its session refer to each other, and hold the records
         return found
 
 

@@ -20,6 +20,7 @@ ORDER = (
     "_validate",
     "_digits",
     "_files",
+    "_codec",
     "kernels",
     "problem",
     "factorisation",

@@ -45,40 +45,37 @@ if TYPE_CHECKING:  # what type checkers and editors see; ``tests/test_architectu
     from tacit.estimators import private_quantiles as private_quantiles
     from tacit.estimators import private_variance as private_variance
     from tacit.estimators import save_model as save_model
-    from tacit.federated import FactorNode as FactorNode
-    from tacit.federated import FederatedModel as FederatedModel
-    from tacit.federated import FederatedNMF as FederatedNMF
-    from tacit.federated import FederationError as FederationError
-    from tacit.federated import LinkLost as LinkLost
+    from tacit.federation import FactorNode as FactorNode
+    from tacit.federation import FederatedModel as FederatedModel
+    from tacit.federation import FederatedNMF as FederatedNMF
+    from tacit.federation import FederationError as FederationError
+    from tacit.federation import LinkLost as LinkLost
     from tacit.ledger import Ledger as Ledger
     from tacit.mechanism import Adjacency as Adjacency
     from tacit.mechanism import Mechanism as Mechanism
     from tacit.mechanism import Plan as Plan
+    from tacit.problem.blocks import Block as Block
     from tacit.problem.layers import Convolution as Convolution
     from tacit.problem.layers import Dense as Dense
-    from tacit.run.blocks import Block as Block
-    from tacit.run.blocks import BlockProblem as BlockProblem
-    from tacit.run.blocks import register_problem as register_problem
-    from tacit.run.sums import BlockNetwork as BlockNetwork
+    from tacit.release.blocks import BlockProblem as BlockProblem
+    from tacit.release.queries import BlockNetwork as BlockNetwork
+    from tacit.solvers.blocks import BlockDescent as BlockDescent
     from tacit.solvers.blocks import BlockPlan as BlockPlan
     from tacit.solvers.blocks import plan_blocks as plan_blocks
-    from tacit.solvers.blocks import run_blocks as run_blocks
-    from tacit.solvers.hidden import CyclicPlan as CyclicPlan
     from tacit.solvers.hidden import plan_cyclic as plan_cyclic
-    from tacit.solvers.hidden import run_plan as run_plan
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Adjacency": "tacit.mechanism",
-    "Block": "tacit.run.blocks",
-    "BlockNetwork": "tacit.run.sums",
+    "Block": "tacit.problem.blocks",
+    "BlockDescent": "tacit.solvers.blocks",
+    "BlockNetwork": "tacit.release.queries",
     "BlockPlan": "tacit.solvers.blocks",
-    "BlockProblem": "tacit.run.blocks",
+    "BlockProblem": "tacit.release.blocks",
     "BudgetExhausted": "tacit.errors",
     "Certificate": "tacit.accounting",
     "Convolution": "tacit.problem.layers",
-    "CyclicPlan": "tacit.solvers.hidden",
     "DPBlockMLPClassifier": "tacit.estimators",
     "DPBlockMLPRegressor": "tacit.estimators",
     "DPConvexReLUClassifier": "tacit.estimators",
@@ -97,15 +94,15 @@ _HOMES = {
     "DPSoftmaxRegression": "tacit.estimators",
     "DPStandardScaler": "tacit.estimators",
     "Dense": "tacit.problem.layers",
-    "FactorNode": "tacit.federated",
-    "FederatedModel": "tacit.federated",
-    "FederatedNMF": "tacit.federated",
-    "FederationError": "tacit.federated",
+    "FactorNode": "tacit.federation",
+    "FederatedModel": "tacit.federation",
+    "FederatedNMF": "tacit.federation",
+    "FederationError": "tacit.federation",
     "InvalidInput": "tacit.errors",
     "Ledger": "tacit.ledger",
     "LedgerCorrupt": "tacit.errors",
     "LedgerError": "tacit.errors",
-    "LinkLost": "tacit.federated",
+    "LinkLost": "tacit.federation",
     "Mechanism": "tacit.mechanism",
     "MechanismMismatch": "tacit.errors",
     "NotCovered": "tacit.errors",
@@ -123,9 +120,6 @@ _HOMES = {
     "private_mean": "tacit.estimators",
     "private_quantiles": "tacit.estimators",
     "private_variance": "tacit.estimators",
-    "register_problem": "tacit.run.blocks",
-    "run_blocks": "tacit.solvers.blocks",
-    "run_plan": "tacit.solvers.hidden",
     "save_model": "tacit.estimators",
 }
 

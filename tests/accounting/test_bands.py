@@ -12,7 +12,7 @@ from tacit.accounting import banded_noise_multiplier, certify, choose_bands
 from tacit.accounting.bands import _rough_multiplier
 from tacit.errors import InvalidInput
 from tacit.factorisation import noisecurve_workload, optimise, prefix_sum, sgd_workload
-from tacit.mechanism import CyclicPoisson, Factorised, FrozenArray, Groups, Mechanism
+from tacit.mechanism import CorrelatedNoise, CyclicPoisson, FrozenArray, Groups, Mechanism
 
 DELTA = 1e-5
 LARGE = {"n": 50_000, "batch_size": 450, "steps": 2223}
@@ -76,7 +76,7 @@ def test_the_choice_is_certified_and_not_wasteful(chosen, added):
                 ratio=factor / sigma,
                 steps=SMALL["steps"],
                 sampling=CyclicPoisson(b, SMALL["batch_size"] * b / SMALL["n"], groups),
-                noise=Factorised(FrozenArray(C.bands)),
+                noise=CorrelatedNoise(FrozenArray(C.bands)),
             )
 
         spent = certify(run(found.noise_multiplier), delta=DELTA).epsilon(DELTA)

@@ -4,13 +4,13 @@ import math
 
 import pytest
 
-from tacit.accounting import affordable, banded_noise_multiplier, calibrate, certify, gdp_mu
+from tacit.accounting import banded_noise_multiplier, calibrate, certify, gdp_mu, max_feasible
 from tacit.errors import InvalidInput
 from tacit.mechanism import (
     BlockSweeps,
+    CorrelatedNoise,
     Cyclic,
     CyclicPoisson,
-    Factorised,
     FrozenArray,
     LastIterate,
     Mechanism,
@@ -44,8 +44,8 @@ MAKERS = {
     "last-iterate": lambda x: mechanism(x, sampling=Cyclic(3), view=hidden()),
     "averaged": lambda x: mechanism(x, sampling=Cyclic(3, Partition.SECRET), view=hidden()),
     "blocks": lambda x: mechanism(x, releases=2, view=blocks()),
-    "factorised": lambda x: mechanism(x, noise=Factorised.toeplitz([0.8, 0.6])),
-    "banded": lambda x: mechanism(x, sampling=CyclicPoisson(3, 0.2), noise=Factorised.toeplitz([0.8, 0.6])),
+    "factorised": lambda x: mechanism(x, noise=CorrelatedNoise.toeplitz([0.8, 0.6])),
+    "banded": lambda x: mechanism(x, sampling=CyclicPoisson(3, 0.2), noise=CorrelatedNoise.toeplitz([0.8, 0.6])),
     "selection": lambda x: Selection(base=(mechanism(x),), trials=Trials(5)),
     "plan": lambda x: Plan.of(mechanism(x), mechanism(2 * x, sampling=Poisson(0.1))),
 }
@@ -87,41 +87,41 @@ def test_large_targets_with_sampling():
 
 
 @pytest.mark.parametrize("sampling", [None, Poisson(0.5)])
-def test_affordable_steps_are_the_largest_that_fit(sampling):
+def test_max_feasible_steps_are_the_largest_that_fit(sampling):
     def make(steps):
         fields = {} if sampling is None else {"sampling": sampling}
         return Mechanism(adjacency="zero-out", ratio=0.5, steps=steps, **fields)
 
-    found = affordable(make, epsilon=4.0, delta=DELTA, limit=100)
+    found = max_feasible(make, epsilon=4.0, delta=DELTA, limit=100)
     assert isinstance(found.value, int)
     assert found.certificate.epsilon(DELTA) <= 4.0
     assert certify(make(found.value + 1)).epsilon(DELTA) > 4.0
 
 
-def test_affordable_stops_at_the_limit():
+def test_max_feasible_stops_at_the_limit():
     def make(steps):
         return Mechanism(adjacency="zero-out", ratio=1e-6, steps=steps)
 
-    assert affordable(make, epsilon=1.0, delta=DELTA, limit=1000).value == 1000
+    assert max_feasible(make, epsilon=1.0, delta=DELTA, limit=1000).value == 1000
 
 
 def test_smallest_sufficient_batch_size():
     def make(batch):  # the shift of a mean falls with the batch
         return Mechanism(adjacency="replace-one", ratio=20.0 / batch, steps=10)
 
-    found = affordable(make, epsilon=1.0, delta=DELTA, smallest=True)
+    found = max_feasible(make, epsilon=1.0, delta=DELTA, smallest=True)
     assert found.certificate.epsilon(DELTA) <= 1.0
     assert certify(make(found.value - 1)).epsilon(DELTA) > 1.0
-    assert affordable(make, epsilon=1e4, delta=DELTA, smallest=True).value == 1
+    assert max_feasible(make, epsilon=1e4, delta=DELTA, smallest=True).value == 1
 
 
 @pytest.mark.parametrize("smallest", [False, True])
-def test_nothing_affordable_is_said_so(smallest):
+def test_nothing_max_feasible_is_said_so(smallest):
     def make(count):
         return Mechanism(adjacency="zero-out", ratio=50.0, steps=1)
 
     with pytest.raises(InvalidInput):
-        affordable(make, epsilon=0.1, delta=DELTA, limit=100, smallest=smallest)
+        max_feasible(make, epsilon=0.1, delta=DELTA, limit=100, smallest=smallest)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_more_bands_than_records_allow_are_refused():
         banded_noise_multiplier(1.0, DELTA, n=100, batch_size=20, steps=10, bands=6, adjacency="zero-out")
 
 
-@pytest.mark.parametrize(("find", "argument"), [(calibrate, "noise"), (affordable, "count")])
+@pytest.mark.parametrize(("find", "argument"), [(calibrate, "noise"), (max_feasible, "count")])
 def test_a_finished_plan_is_not_a_function(find, argument):
     for made, name in ((mechanism(1.0), "Mechanism"), (Plan.of(mechanism(1.0)), "Plan"), (None, "NoneType")):
         with pytest.raises(

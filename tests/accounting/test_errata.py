@@ -9,6 +9,7 @@ from papers.published import diffusion_epochs, diffusion_rdp, published_epsilon
 from scipy import optimize
 from scipy.stats import norm
 
+from tacit._codec import described
 from tacit.accounting import (
     block_sweep_mu,
     certify,
@@ -23,20 +24,22 @@ from tacit.accounting.poisson import PoissonGaussian
 from tacit.errors import NotCovered
 from tacit.mechanism import (
     BlockSweeps,
+    CorrelatedNoise,
     Cyclic,
     CyclicPoisson,
-    Factorised,
     FrozenArray,
     FullBatch,
     Groups,
     Mechanism,
+    Noise,
     Poisson,
     Schedule,
     Shuffled,
     WithoutReplacement,
 )
-from tacit.problem import Penalty
-from tacit.run import GradientChain, VectorSum, contraction
+from tacit.problem import ElasticNet, Logistic
+from tacit.release import GradientChain, contraction
+from tacit.release.queries import LossGradient
 
 DELTA = 1e-5
 
@@ -261,13 +264,12 @@ def test_e8_a_scaling_hides_nothing_that_the_exponent_claims(eta, claimed, true)
 
 @pytest.mark.parametrize("eta", [0.01, 1.0, 30.0])
 def test_e8_a_prox_of_ours_is_1_lipschitz_and_no_chain_claims_more(eta):
-    penalty = Penalty.of(3, l1=[0.0, 0.3, 0.0], l2=[0.0, 0.5, 2.0], low=[-1.0, -np.inf, -np.inf])
+    penalty = ElasticNet.of(3, l1=[0.0, 0.3, 0.0], l2=[0.0, 0.5, 2.0], low=[-1.0, -np.inf, -np.inf])
     u, v = np.random.default_rng(0).normal(size=(2, 2000, 3)) * 3
     ratio = np.linalg.norm(penalty.prox(u, eta) - penalty.prox(v, eta), axis=1) / np.linalg.norm(u - v, axis=1)
     assert 0.9 < ratio.max() <= 1 + 1e-12
     sizes = (Schedule.constant(1.0, 6), 0.0, 2, 10)
-    total = VectorSum(np.zeros((10, 3)), 1.0)
-    total.smoothness = 0.5
+    total = LossGradient(Logistic(), 1.0, 2**0.5)  # β = ½
     plain, with_prox = (GradientChain(*sizes, penalty=p).mechanism(total, 2.0) for p in (None, penalty))
     assert with_prox.view.lipschitz.min == plain.view.lipschitz.min == 1.0
 
@@ -361,7 +363,7 @@ def test_fixed_groups_are_refused_under_add_remove():
             ratio=0.5,
             steps=12,
             sampling=CyclicPoisson(3, 0.2, groups),
-            noise=Factorised.toeplitz([0.8, 0.6]),
+            noise=CorrelatedNoise.toeplitz([0.8, 0.6]),
         )
 
     with pytest.raises(NotCovered) as refusal:
@@ -394,8 +396,9 @@ def test_e19_another_mechanism_exceeds_the_bound_of_gaussian_sums():
 @pytest.mark.parametrize("theorem", [None, "poisson-gaussian", "gaussian-composition"])
 @pytest.mark.parametrize("sampling", [Poisson(0.1), FullBatch()])
 def test_e19_and_nothing_but_gaussian_noise_is_covered(theorem, sampling):
+    @described("test.Laplace")
     @dataclass(frozen=True)
-    class Laplace:
+    class Laplace(Noise):
         scale: float = 0.5
 
     m = Mechanism(adjacency="replace-one", ratio=2.0, steps=1, sampling=sampling, noise=Laplace())

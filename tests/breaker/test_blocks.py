@@ -77,7 +77,7 @@ def test_the_diameter_counts_only_where_every_step_reads_everybody(relation: Adj
 
 
 def test_a_certificate_composes_every_release_of_the_worst_batch_and_what_is_beside() -> None:
-    def beside(strength: float) -> Mechanism:
+    def extra_mechanism(strength: float) -> Mechanism:
         return Mechanism(adjacency=Adjacency.REPLACE_ONE, ratio=Schedule.constant(2 * strength, 1), steps=1)
 
     plan = plan_blocks(
@@ -90,7 +90,7 @@ def test_a_certificate_composes_every_release_of_the_worst_batch_and_what_is_bes
         noise_schedule=lambda k, j: 1.0 + 3 * j + 0.5 * k,
         shares={"a": 1.0, "b": 4.0},
         noise_multiplier=3.0,
-        beside=beside,
+        extra_mechanism=extra_mechanism,
     )
     squares = (plan.ratio**2).sum(axis=1)
     worst = max(squares[j::4].sum() for j in range(4))

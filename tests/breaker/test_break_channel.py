@@ -9,7 +9,7 @@ import pytest
 
 from tacit.accounting import certify
 from tacit.errors import MechanismMismatch, TacitError
-from tacit.mechanism import Factorised, Mechanism, Schedule
+from tacit.mechanism import CorrelatedNoise, Mechanism, Schedule
 from tacit.problem import Design
 from tacit.run import Channel
 from tacit.run.clipped_sum import VectorSum
@@ -29,7 +29,7 @@ def test_correlated_noise_hides_sums_of_one_sensitivity():
 
     Here row 2 of C·S moves by 0.9·4 + 2 where its noise is 2: ratio 2.8, certified is 1.9.
     """
-    channel = _channel(2, 4, noise=Factorised.toeplitz([1.0, 0.9]))
+    channel = _channel(2, 4, noise=CorrelatedNoise.toeplitz([1.0, 0.9]))
     channel.release(VectorSum(np.ones((4, 4)), 2.0), NOWHERE)
     with pytest.raises(MechanismMismatch):
         channel.release(SquareSum(Design(np.ones((4, 4))), np.ones(4)), NOWHERE)

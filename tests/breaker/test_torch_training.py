@@ -8,12 +8,13 @@ import types
 import numpy as np
 import pytest
 import torch
+from summing import Summed
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 
 from tacit.errors import InvalidInput, MechanismMismatch
-from tacit.run.randomness import SEEDED
-from tacit.run.sampling import Batches
+from tacit.mechanism import CyclicPoisson
+from tacit.release import SEEDED
 from tacit.torch import PrivateTrainer, TrainingPlan
 from tacit.torch import checkpoint as files
 from tacit.torch.gradients import PerRecordGradients
@@ -33,7 +34,7 @@ def _state(tmp_path, monkeypatch):
 
 def total(model, loss, data, mask, C=1.0, **how) -> np.ndarray:
     objective = Objective(model, loss)
-    summed = PerRecordGradients(objective, Records(data), C, **how)
+    summed = Summed(objective, Records(data), C, **how)
     theta = objective.flatten(objective.trainable()).numpy()[None]
     return summed.total(theta, np.asarray(mask, bool)[None])[0]
 
@@ -83,7 +84,7 @@ def test_a_trusted_layer_whose_call_was_changed_is_not_trusted(where):
     if where == "layer":  # what accelerate, peft and friends do
         old = model[0].forward
         model[0].forward = lambda x: old(x - x.mean(dim=0))
-    summed = PerRecordGradients(objective, Records((X[:20] * 5, Y[:20])), 1.0)
+    summed = Summed(objective, Records((X[:20] * 5, Y[:20])), 1.0)
     if where == "late hook":
         handle = model[0].register_forward_hook(centre)
     if where == "global hook":
@@ -302,7 +303,7 @@ def test_a_layer_that_was_exchanged_during_a_run_is_used():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 6), nn.ReLU(), nn.Linear(6, 3))
     objective = Objective(model, LOSS)
-    summed = PerRecordGradients(objective, Records((X, Y)), 1.0)
+    summed = Summed(objective, Records((X, Y)), 1.0)
     model[1] = nn.Tanh()
     theta = objective.flatten(objective.trainable()).numpy()[None]
     found = summed.total(theta, np.ones((1, 60), bool))[0]
@@ -339,8 +340,8 @@ def test_two_runs_from_one_checkpoint_do_not_cancel_each_others_noise(tmp_path, 
     clean: list[np.ndarray] = []
     kept = PerRecordGradients.total
 
-    def spy(self, state, batch):
-        clean.append(kept(self, state, batch))
+    def spy(self, rows, state, members):
+        clean.append(kept(self, rows, state, members))
         return clean[-1].copy()
 
     monkeypatch.setattr(PerRecordGradients, "total", spy)
@@ -355,10 +356,10 @@ def test_two_runs_from_one_checkpoint_do_not_cancel_each_others_noise(tmp_path, 
             p.step(model, nn.MSELoss(), batch, optimizer=torch.optim.SGD(model.parameters(), lr=rate))
             return ((before - model.weight.detach()) / rate).numpy().ravel(), clean[-1].ravel()
 
-    def chosen(self, step):
-        return np.broadcast_to((np.arange(60) < 10) & (step != 3), (1, 60))
+    def chosen(self, n, replicas, streams):
+        return lambda step: np.broadcast_to((np.arange(60) < 10) & (step != 3), (1, 60))
 
-    monkeypatch.setattr(Batches, "mask", chosen)  # by chance, an empty batch after one that differs is rare
+    monkeypatch.setattr(CyclicPoisson, "draw", chosen)  # by chance, an empty batch after one that differs is rare
     first, model = make()
     C = first.noise.strategy.bands
     released(first, model, 0.1)
@@ -418,8 +419,8 @@ def test_the_steps_of_a_checkpoint_are_not_spent_twice_on_different_losses(tmp_p
 
 
 def test_a_seeded_run_stays_marked_after_restoring(tmp_path):
-    """The digest of a plan leaves the seed out, and the mark comes from plan.seed, not from the channel."""
-    p, m = plan(seed=1), linear()
+    """The digest of a plan leaves the seed out, and the mark comes from plan.random_state, not from the channel."""
+    p, m = plan(random_state=1), linear()
     go(p, m, 3)
     p.save(tmp_path / "c", m)
     again, other = plan(), linear()
@@ -431,7 +432,7 @@ def test_a_seeded_run_stays_marked_after_restoring(tmp_path):
 
 
 def test_a_seeded_run_stays_marked_in_the_trainer(tmp_path):
-    p, m = plan(seed=1), linear()
+    p, m = plan(random_state=1), linear()
     go(p, m, 3)
     p.save(tmp_path / "c", m)
     trainer = PrivateTrainer(
@@ -444,12 +445,12 @@ def test_a_seeded_run_stays_marked_in_the_trainer(tmp_path):
     assert SEEDED in trainer.certificate_.marks
 
 
-@pytest.mark.parametrize("name", ["noise", "seed", "n_steps", "budget", "clip_norm", "adjacency"])
+@pytest.mark.parametrize("name", ["noise", "random_state", "n_steps", "ledger", "clip_norm", "adjacency"])
 def test_a_plan_cannot_be_changed_after_it_has_begun(name):
-    """plan.noise = other.noise makes plan.certificate say ε = 0.06 for a run of ε = 6.9; plan.seed = None unmarks."""
-    p = plan(seed=1)
+    """plan.noise = other.noise makes the certificate say ε = 0.06 for a run of ε = 6.9; random_state = None unmarks."""
+    p = plan(random_state=1)
     go(p, linear(), 2)
-    value = {"noise": plan(noise_multiplier=50.0).noise, "seed": None, "n_steps": 3, "adjacency": "add-remove"}
+    value = {"noise": plan(noise_multiplier=50.0).noise, "random_state": None, "n_steps": 3, "adjacency": "add-remove"}
     with pytest.raises((AttributeError, MechanismMismatch)):
         setattr(p, name, value.get(name, 1.0))
 
@@ -588,7 +589,7 @@ def test_tiny_epochs_are_one_step_or_refused_in_words():
 
 
 def test_the_seed_is_part_of_what_processes_and_checkpoints_agree_on():
-    assert plan(seed=1).digest != plan().digest
+    assert plan(random_state=1).digest != plan().digest
 
 
 def test_a_ledger_that_never_saw_the_run_is_charged_when_it_is_restored(tmp_path):
@@ -599,7 +600,7 @@ def test_a_ledger_that_never_saw_the_run_is_charged_when_it_is_restored(tmp_path
     go(p, m, 3)
     p.save(tmp_path / "c", m)
     ledger = Ledger(tmp_path / "b.ledger", 500.0, 1e-3, adjacency="zero-out")
-    again, other = plan(budget=ledger), linear()
+    again, other = plan(ledger=ledger), linear()
     try:
         again.restore(tmp_path / "c", other, (X, Y))
         go(again, other)
@@ -663,7 +664,7 @@ def test_batch_norm_switched_to_training_later_leaves_no_statistics():
     for vectorised in (True, False):
         model = nn.Sequential(nn.Conv1d(1, 4, 1), nn.BatchNorm1d(4), nn.Flatten(), nn.Linear(16, 3)).eval()
         objective = Objective(model, LOSS)
-        summed = PerRecordGradients(objective, Records((X[:, None], Y)), 1.0, vectorised=vectorised)
+        summed = Summed(objective, Records((X[:, None], Y)), 1.0, vectorised=vectorised)
         model.train()
         theta = objective.flatten(objective.trainable()).numpy()[None]
         with pytest.raises(InvalidInput):

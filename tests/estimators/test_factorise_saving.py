@@ -15,10 +15,10 @@ from sklearn.base import clone
 from typer.testing import CliRunner
 
 from tacit import DPNMF, Ledger, load_model, save_model
+from tacit._codec import decode, digest, encode
 from tacit.cli import app
 from tacit.errors import InvalidInput
 from tacit.estimators import saving
-from tacit.mechanism.serialise import digest, from_json, to_json
 from tacit.solvers import factorise as solver
 from tacit.solvers.schedules import Optimised
 
@@ -306,8 +306,8 @@ def certified_anew(document: dict, edit) -> dict:
     out = json.loads(json.dumps(document))
     certificate = out["certificate"]
     edit(certificate)
-    plan = from_json(certificate["plan"])
-    certificate["plan"] = to_json(plan)
+    plan = decode(certificate["plan"], limit=np.inf)
+    certificate["plan"] = encode(plan)
     certificate["digest"] = digest((plan, tuple(certificate["marks"]), tuple(certificate["only"])))
     return out
 

@@ -7,15 +7,16 @@ from dataclasses import FrozenInstanceError, replace
 import numpy as np
 import pytest
 
+from tacit._codec import decode, digest, encode
 from tacit.errors import InvalidInput
 from tacit.mechanism import (
     Adjacency,
     AllIterates,
     BlockSweeps,
+    CorrelatedNoise,
     Cyclic,
     CyclicPoisson,
     Evidence,
-    Factorised,
     FrozenArray,
     FullBatch,
     Groups,
@@ -36,7 +37,6 @@ from tacit.mechanism import (
     Trials,
     WithoutReplacement,
 )
-from tacit.mechanism.serialise import digest, from_json, to_json
 
 
 def plain(**fields):
@@ -65,7 +65,7 @@ SAMPLINGS = [
 ]
 EVERYTHING = [
     *(plain(sampling=s) for s in SAMPLINGS),
-    plain(noise=Factorised.toeplitz([1.0, 0.5])),
+    plain(noise=CorrelatedNoise.toeplitz([1.0, 0.5])),
     plain(view=CHAIN),
     plain(view=BLOCKS, releases=2),
     plain(ratio=Schedule(np.arange(12.0)), releases=2, unit="person", label="both"),
@@ -77,8 +77,8 @@ EVERYTHING = [
 
 @pytest.mark.parametrize("value", EVERYTHING, ids=lambda v: type(v).__name__)
 def test_json_round_trip(value):
-    text = json.dumps(to_json(value), allow_nan=False)
-    again = from_json(json.loads(text))
+    text = json.dumps(encode(value), allow_nan=False)
+    again = decode(json.loads(text))
     assert again == value
     assert hash(again) == hash(value)
     assert digest(again) == digest(value)
@@ -100,7 +100,7 @@ def test_different_plans_have_different_digests():
 )
 def test_json_that_describes_nothing_is_refused(data):
     with pytest.raises(InvalidInput):
-        from_json(data)
+        decode(data)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_json_that_describes_nothing_is_refused(data):
 )
 def test_json_with_values_of_the_wrong_kind_is_refused(data):
     with pytest.raises(InvalidInput):
-        from_json(data)
+        decode(data)
 
 
 def test_mechanisms_are_frozen_and_hashable():
@@ -199,11 +199,11 @@ def test_rates_are_probabilities(kind, rate):
         lambda: Trials(math.nan),
         lambda: Trials(3.0, -1.0),
         lambda: Trials(0.5, 1.0),
-        lambda: Factorised(FrozenArray([1.0])),
-        lambda: Factorised(FrozenArray([[0.0, 1.0]])),
-        lambda: Factorised.dense([[1.0, 1.0], [0.0, 1.0]]),
-        lambda: Factorised.dense([[1.0, 2.0]]),
-        lambda: Factorised.toeplitz([]),
+        lambda: CorrelatedNoise(FrozenArray([1.0])),
+        lambda: CorrelatedNoise(FrozenArray([[0.0, 1.0]])),
+        lambda: CorrelatedNoise.dense([[1.0, 1.0], [0.0, 1.0]]),
+        lambda: CorrelatedNoise.dense([[1.0, 2.0]]),
+        lambda: CorrelatedNoise.toeplitz([]),
         lambda: BlockSweeps(coupling=FrozenArray([[1.0]]), noise_std=FrozenArray([1.0, 1.0])),
         lambda: BlockSweeps(coupling=FrozenArray([[-1.0]]), noise_std=FrozenArray([1.0])),
         lambda: replace(CHAIN, diameter=0.0),
@@ -229,7 +229,7 @@ def test_plans_flatten_in_order():
 
 def test_factorised_forms_agree():
     C = np.array([[1.0, 0, 0], [0.5, 1.0, 0], [0, 0.5, 1.0]])
-    dense, toeplitz = Factorised.dense(C), Factorised.toeplitz([1.0, 0.5])
+    dense, toeplitz = CorrelatedNoise.dense(C), CorrelatedNoise.toeplitz([1.0, 0.5])
     assert dense.n_bands == toeplitz.n_bands == 2
     assert np.array_equal(dense.to_dense(3), C)
     assert np.array_equal(toeplitz.to_dense(3), C)

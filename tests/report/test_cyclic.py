@@ -22,7 +22,8 @@ from tacit.report.cyclic_curves import curves_of, draw_cyclic, figure_cyclic, wi
 from tacit.report.plan import rounded_up
 from tacit.report.settings import CyclicSettings
 from tacit.report.tables import print_cyclic
-from tacit.solvers.hidden import decaying, plan_cyclic
+from tacit.solvers.hidden import plan_cyclic
+from tacit.solvers.schedules import decaying
 
 PAPER = CyclicSettings(n=60_000, batch=500, epochs=50, delta=1e-5, target_epsilon=1.33)
 SMALL = CyclicSettings(n=600, batch=100, epochs=20, delta=1e-5, target_epsilon=2.0)

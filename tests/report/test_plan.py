@@ -20,13 +20,13 @@ from tacit.accounting import (
     poisson_epsilon,
 )
 from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
-from tacit.mechanism import Adjacency, Cyclic, Evidence, LastIterate, Schedule
+from tacit.mechanism import Adjacency, Cyclic, Evidence, LastIterate, Schedule, batch_sizes
 from tacit.report import curves
 from tacit.report.methods import METHODS
 from tacit.report.plan import PlanReport, Row, make_report, rounded_up
 from tacit.report.settings import Settings
 from tacit.report.tables import print_plan
-from tacit.run import Channel, GradientChain, LeastSquaresGradient, Streams, batch_sizes
+from tacit.run import Channel, GradientChain, LeastSquaresGradient, Streams
 from tacit.solvers.hidden import plan_cyclic
 
 PAPER = Settings(

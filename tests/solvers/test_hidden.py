@@ -14,7 +14,8 @@ from tacit.run import clipped_sum as sum_module
 from tacit.run import gradient_chain as chain_module
 from tacit.run.sums import GatedOutputs, LinearOutputs, TableRows
 from tacit.solvers import hidden
-from tacit.solvers.hidden import decaying, plan_cyclic, run_plan
+from tacit.solvers.hidden import plan_cyclic, run_plan
+from tacit.solvers.schedules import decaying
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3))
@@ -185,7 +186,7 @@ def test_published_constants_of_gates_are_refused():
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 7])
 def test_the_first_step_is_full_and_its_noise_is_the_one_that_is_told(steps):
-    assert hidden.decaying(steps)[0] == 1
+    assert decaying(steps)[0] == 1
     plan = plan_cyclic(1.0, 1e-5, n=100, batch_size=100, epochs=steps)
     assert plan.noise[0] == 1
     assert plan.certificate.plan.parts[0].ratio[0] == pytest.approx(2 / plan.noise_multiplier)

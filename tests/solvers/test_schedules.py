@@ -7,7 +7,9 @@ import pytest
 from scipy import optimize
 
 from tacit.errors import InvalidInput
-from tacit.solvers.schedules import Optimised, balanced_shares, noise_variances, optimal_variances
+from tacit.problem import Logistic, Penalty, Task
+from tacit.solvers import Budget, NoisyCyclicDescent
+from tacit.solvers.schedules import Optimised, balanced_shares, decaying, noise_variances, optimal_variances
 
 
 def cost(variances, weights):
@@ -68,3 +70,13 @@ def test_shares_balance_the_displacement():
     assert shares == {"a": 0.75, "b": 0.25}
     found = optimize.minimize_scalar(lambda p: 9 / p + 1 / (1 - p), bounds=(0.01, 0.99), method="bounded")
     assert found.x == pytest.approx(0.75, abs=1e-4)
+
+
+@pytest.mark.parametrize(("epochs", "batches"), [(1, 1), (2, 1), (3, 4)])
+def test_steps_of_the_cyclic_solver_are_those_of_every_hidden_chain(epochs, batches):
+    """The first step is full, also if it is the only one."""
+    task = Task(Logistic(), Penalty.of(2), 400, -np.ones(2), np.ones(2), intercept=False, target_reach=0.0)
+    prepared = NoisyCyclicDescent(epochs=epochs, batches=batches).prepare(task, Budget(1.0, 1e-5, view="final_model"))
+    full = 1.5 / (0.25 * (1.5 * np.sqrt(2)) ** 2)  # in units of 1/β, β = φ″R², R = 1.5√p
+    np.testing.assert_allclose(prepared._eta, full * decaying(epochs * batches), rtol=1e-12)
+    assert prepared._eta[0] == pytest.approx(full)

@@ -11,7 +11,7 @@ from torch import nn
 
 from tacit.audit import audit_gdp
 from tacit.factorisation import Strategy, square_root
-from tacit.run import channel as channel_module
+from tacit.release import channel as channel_module
 from tacit.torch import TrainingPlan
 from tacit.torch import gradients as gradients_module
 
@@ -45,7 +45,7 @@ def sampler(value: float, bands: int, adjacency: str, sigma: float = SIGMA):
     def score() -> float:
         plan = TrainingPlan(
             4, noise_multiplier=sigma, delta=1e-4, batch_size=4 // bands, steps=STEPS, learning_rate=1.0,
-            strategy=strategy if bands > 1 else "dpsgd", adjacency=adjacency, seed=next(seeds),
+            strategy=strategy if bands > 1 else "dpsgd", adjacency=adjacency, random_state=next(seeds),
         )  # fmt: skip
         model, seen = Offset(), [0.0]
         for batch in plan.batches(data):
@@ -88,9 +88,9 @@ def test_noise_that_is_added_to_the_mean_is_caught(monkeypatch):
     """Dividing the sum but not the noise's scale: σ shrinks by the batch size."""
     right = channel_module.Channel.release
 
-    def mean_first(self, total, state):
-        clean = total.total(state, self._batch)
-        return clean + (right(self, total, state) - clean) / 4
+    def mean_first(self, query, total):
+        clean = total(self._members)
+        return clean + (right(self, query, total) - clean) / 4
 
     monkeypatch.setattr(channel_module.Channel, "release", mean_first)
     assert verdict(1, "replace-one").violated
@@ -114,7 +114,7 @@ def test_the_same_row_of_noise_twice_is_caught(monkeypatch):
 
         def score() -> float:
             plan = TrainingPlan(
-                4, noise_multiplier=SIGMA, delta=1e-4, batch_size=2, steps=2, strategy="dpsgd", seed=next(seeds)
+                4, noise_multiplier=SIGMA, delta=1e-4, batch_size=2, steps=2, strategy="dpsgd", random_state=next(seeds)
             )
             model, seen = Offset(), [0.0]
             for batch in plan.batches(data):

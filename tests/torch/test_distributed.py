@@ -29,9 +29,10 @@ if {differ} and rank == 1:
     X = X + 1
 torch.manual_seed(rank)  # the leader's parameters win
 model = nn.Sequential(nn.Linear(4, 400), nn.Tanh(), nn.Linear(400, 3)).double()
-budget = Ledger("{folder}/b.ledger", 500.0, 1e-3, adjacency="zero-out") if rank == 0 and {sigma} > 1 else None
+ledger = Ledger("{folder}/b.ledger", 500.0, 1e-3, adjacency="zero-out") if rank == 0 and {sigma} > 1 else None
 plan = TrainingPlan(
-    60, noise_multiplier={sigma}, delta=1e-4, batch_size=12, steps=12, bands=4, momentum=0.5, seed={seed}, budget=budget
+    60, noise_multiplier={sigma}, delta=1e-4, batch_size=12, steps=12, bands=4, momentum=0.5,
+    random_state={seed}, ledger=ledger,
 )
 try:
     for batch in plan.batches((X, Y)):
@@ -64,7 +65,9 @@ def alone(sigma: float) -> dict[str, torch.Tensor]:
     X, Y = torch.randn(60, 4, generator=g, dtype=torch.float64), torch.randint(0, 3, (60,), generator=g)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 400), nn.Tanh(), nn.Linear(400, 3)).double()
-    plan = TrainingPlan(60, noise_multiplier=sigma, delta=1e-4, batch_size=12, steps=12, bands=4, momentum=0.5, seed=3)
+    plan = TrainingPlan(
+        60, noise_multiplier=sigma, delta=1e-4, batch_size=12, steps=12, bands=4, momentum=0.5, random_state=3
+    )
     for batch in plan.batches((X, Y)):
         plan.step(model, nn.CrossEntropyLoss(), batch)
     return model.state_dict()
@@ -100,7 +103,7 @@ def test_processes_with_different_data_do_not_start(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("rank", [0])
 def test_one_process_is_a_team_of_one(rank):
-    from tacit.torch.distributed import Team
+    from tacit.torch.records import Team
 
     team = Team()
-    assert (team.rank, team.size, team.leads) == (rank, 1, True)
+    assert (team.rank, team.size, team.is_leader) == (rank, 1, True)

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import copy
+import gc
+import os
 import pickle
+import sys
+import weakref
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+import tacit
 from tacit.accounting import certify
 from tacit.errors import BudgetExhausted, InvalidInput, MechanismMismatch
 from tacit.factorisation import Strategy, optimise, prefix_sum, square_root
 from tacit.ledger import Ledger
-from tacit.mechanism import Adjacency, CyclicPoisson, Factorised, Poisson
-from tacit.run import SEEDED
+from tacit.mechanism import Adjacency, CorrelatedNoise, CyclicPoisson, Poisson
+from tacit.release import SEEDED
 from tacit.torch import TrainingPlan
-from tacit.torch.session import RECORDS_APART, Session
+from tacit.torch.plan import RECORDS_APART
 
 X = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
 Y = torch.randint(0, 2, (40,), generator=torch.Generator().manual_seed(1))
@@ -30,7 +35,7 @@ def linear() -> nn.Module:
 
 
 def plan(**change) -> TrainingPlan:
-    settings = {"noise_multiplier": 1.0, "delta": 1e-4, "batch_size": 10, "steps": 12, "bands": 3, "seed": 5}
+    settings = {"noise_multiplier": 1.0, "delta": 1e-4, "batch_size": 10, "steps": 12, "bands": 3, "random_state": 5}
     return TrainingPlan(change.pop("n", 40), **{**settings, **change})
 
 
@@ -63,10 +68,10 @@ def test_what_is_certified_is_what_runs():
     (mechanism,) = p.certificate.plan.parts
     assert mechanism.steps == 12
     assert mechanism.sampling == CyclicPoisson(3, 10 * 3 / 40)
-    assert isinstance(mechanism.noise, Factorised)
+    assert isinstance(mechanism.noise, CorrelatedNoise)
     np.testing.assert_allclose(p.noise.strategy.column_norms, 1.0, rtol=1e-12)
     assert p.certificate.marks == (SEEDED,)
-    assert plan(seed=None).certificate.marks == ()
+    assert plan(random_state=None).certificate.marks == ()
 
 
 def test_independent_noise_is_dp_sgd():
@@ -146,10 +151,10 @@ def test_without_noise_it_is_sgd_on_the_plans_batches():
     settings = {"momentum": 0.5, "weight_decay": 0.1, "learning_rate": lambda t: 0.5 / (t + 1)}
     p, q = (plan(noise_multiplier=1e-12, clip_norm=1e4, **settings) for _ in range(2))
     seen = run(p, linear())
-    session = Session.open(q, q._records((X, Y)))
+    q.batches((X, Y))
     W, m = linear(), torch.zeros(8)
     for t in range(12):
-        mask = session._channel._batches.mask(t)[0]
+        mask = q._run._session._channel(0)._draw(t)[0]
         W.zero_grad()
         nn.CrossEntropyLoss(reduction="sum")(W(X[mask]), Y[mask]).backward()
         g = torch.cat([w.grad.reshape(-1) for w in W.parameters()]) / 10  # the expected, not the realised size
@@ -189,13 +194,13 @@ def test_dropout_is_drawn_secretly_and_leaves_the_global_generator_alone():
     torch.manual_seed(99)
     torch.testing.assert_close(run(plan(noise_multiplier=1e-9), model)[-1], first)
     model.load_state_dict(start)
-    assert not torch.allclose(run(plan(noise_multiplier=1e-9, seed=6), model)[-1], first)
+    assert not torch.allclose(run(plan(noise_multiplier=1e-9, random_state=6), model)[-1], first)
 
 
 def test_batches_follow_the_mechanism():
-    p = plan(n=3000, batch_size=300, steps=9, seed=1)
-    session = Session.open(p, p._records((torch.zeros(3000, 3), torch.zeros(3000).long())))
-    masks = np.stack([session._channel._batches.mask(t)[0] for t in range(9)])
+    p = plan(n=3000, batch_size=300, steps=9, random_state=1)
+    p.batches((torch.zeros(3000, 3), torch.zeros(3000).long()))
+    masks = np.stack([p._run._session._channel(0)._draw(t)[0] for t in range(9)])
     for j in range(3):
         assert not (masks[j] & masks[(j + 1) % 3]).any()  # groups take turns
     assert masks.sum(axis=1) == pytest.approx(np.full(9, 300), abs=6 * np.sqrt(300))
@@ -252,13 +257,67 @@ def test_the_ledger_is_charged_before_a_record_is_read(tmp_path, monkeypatch):
             raise AssertionError("read")
 
     ledger = Ledger(tmp_path / "b.ledger", 1.0, 1e-4, adjacency="zero-out")
-    p = plan(seed=None, noise_multiplier=0.3, budget=ledger)
+    p = plan(random_state=None, noise_multiplier=0.3, ledger=ledger)
     with pytest.raises(BudgetExhausted):
         next(iter(p.batches(Untouchable())))
-    cheap = plan(seed=None, noise_multiplier=50.0, budget=ledger)
+    cheap = plan(random_state=None, noise_multiplier=50.0, ledger=ledger)
     with pytest.raises(InvalidInput, match="AssertionError"):
         run(cheap, linear(), Untouchable())
     assert len(ledger.entries()) == 1
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, True, "7"])
+def test_a_seed_that_cannot_be_used_is_refused_before_the_ledger_is_charged(seed):
+    with pytest.raises(InvalidInput, match="random_state must be None or a non-negative integer"):
+        plan(random_state=seed)
+
+
+def test_a_plan_lets_go_of_its_records_at_once():
+    """Plan and session do not refer to each other in a circle: the records are freed without the garbage collector."""
+    p, model, x = plan(), linear(), X.clone()
+    for batch in p.batches((x, Y)):
+        p.step(model, LOSS, batch)
+        break
+    held = weakref.ref(x)
+    gc.disable()
+    try:
+        del p, x, batch
+        assert held() is None
+    finally:
+        gc.enable()
+
+
+def test_a_step_passes_few_files():
+    """The flow of a step can be read: plan, sum, layers, objective, records; channel, streams, sampling, noise."""
+    folder, files = os.path.dirname(tacit.__file__), set()
+
+    def note(frame, event, argument):
+        if event == "call" and frame.f_code.co_filename.startswith(folder):
+            files.add(os.path.relpath(frame.f_code.co_filename, folder))
+
+    for model in (nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)), Around(linear())):
+        p = plan()
+        for batch in p.batches((X, Y)):
+            sys.setprofile(note if batch.step == 1 else None)
+            try:
+                p.step(model, LOSS, batch)
+            finally:
+                sys.setprofile(None)
+            if batch.step == 1:
+                break
+    assert len([name for name in files if name.startswith("torch")]) == 5, sorted(files)
+    assert len(files) <= 12, sorted(files)
+
+
+class Around(nn.Module):
+    """Not a chain of layers."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return self.inner(x)
 
 
 def test_trainable_parameters_stay_the_same_during_a_run():
@@ -322,7 +381,7 @@ def test_more_bands_than_groups_can_fill_are_refused_before_any_work():
 
 
 def test_the_certificate_is_reproducible_from_its_mechanism():
-    p = plan(adjacency=Adjacency.REPLACE_ONE, seed=None)
+    p = plan(adjacency=Adjacency.REPLACE_ONE, random_state=None)
     assert certify(p.certificate.plan, delta=1e-4).epsilon(1e-4) == p.certificate.epsilon(1e-4)
 
 
@@ -337,13 +396,5 @@ def test_what_nobody_can_check_is_declared():
         break
     assert RECORDS_APART in custom.certificate.marks
 
-    class Wrapped(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.inner = linear()
-
-        def forward(self, x):
-            return self.inner(x)
-
-    run(module, Wrapped())
+    run(module, Around(linear()))
     assert RECORDS_APART in module.certificate.marks

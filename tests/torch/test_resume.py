@@ -149,10 +149,10 @@ def test_a_step_that_was_interrupted_half_way_is_not_saved(tmp_path, monkeypatch
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(type(p._session), "_move", interrupt)
+    monkeypatch.setattr(TrainingPlan, "_move", interrupt)
     with pytest.raises(KeyboardInterrupt):
         go(p, m)
-    assert not p.settled
+    assert not p.in_sync
     with pytest.raises(MechanismMismatch, match="last checkpoint"):
         p.save(tmp_path / "c", m)
 
@@ -178,8 +178,8 @@ class Slow(nn.Module):
         return self.inner(output, target)
 
 trainer = PrivateTrainer(
-    model, Slow(), noise_multiplier=1.0, delta=1e-4, batch_size=10, epochs=5, bands=4, momentum=0.6, seed=3,
-    checkpoint={path!r}, checkpoint_every=1, budget=Ledger({ledger!r}, 500.0, 1e-3, adjacency="zero-out"),
+    model, Slow(), noise_multiplier=1.0, delta=1e-4, batch_size=10, epochs=5, bands=4, momentum=0.6, random_state=3,
+    checkpoint={path!r}, checkpoint_every=1, ledger=Ledger({ledger!r}, 500.0, 1e-3, adjacency="zero-out"),
 )
 print("ready", flush=True)
 trainer.fit((X, Y), resume=pathlib.Path({path!r}).exists())
@@ -250,7 +250,7 @@ def test_an_unfinished_run_is_not_overwritten(tmp_path):
 def test_nothing_to_go_on_from_is_no_new_run(tmp_path):
     """A mistyped name, or a run that has ended, would otherwise spend the budget again."""
     ledger = Ledger(tmp_path / "b.ledger", 500.0, 1e-3, adjacency="zero-out")
-    how = {"noise_multiplier": 1.0, "delta": 1e-4, "batch_size": 10, "epochs": 2, "bands": 2, "budget": ledger}
+    how = {"noise_multiplier": 1.0, "delta": 1e-4, "batch_size": 10, "epochs": 2, "bands": 2, "ledger": ledger}
     trainer = PrivateTrainer(model(), LOSS, checkpoint=tmp_path / "c", **how)
     with pytest.raises(InvalidInput, match=r"no checkpoint .* leave out resume"):
         trainer.fit((X, Y), resume=True)

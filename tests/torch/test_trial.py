@@ -71,7 +71,7 @@ def test_what_does_not_fit_costs_nothing(ledger, model, loss, data, words):
     attributes = dict(vars(model))
     dice = torch.get_rng_state(), np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002
     with pytest.raises(InvalidInput, match=words) as caught:
-        PrivateTrainer(model, loss, budget=ledger, **HOW).fit(data)
+        PrivateTrainer(model, loss, ledger=ledger, **HOW).fit(data)
     assert not ledger.entries()
     assert "\n" not in str(caught.value)
     assert modes == [module.training for module in model.modules()]
@@ -113,7 +113,7 @@ class Broken(torch.utils.data.Dataset):
 )
 def test_evaluation_data_that_do_not_fit_cost_nothing(ledger, shown, metrics, words):
     with pytest.raises(InvalidInput, match=words) as caught:
-        PrivateTrainer(nn.Linear(6, 2), LOSS, budget=ledger, **HOW).fit((X, Y), evaluate_on=shown, metrics=metrics)
+        PrivateTrainer(nn.Linear(6, 2), LOSS, ledger=ledger, **HOW).fit((X, Y), evaluate_on=shown, metrics=metrics)
     assert not ledger.entries()
     assert "4217" not in str(caught.value)
 
@@ -135,7 +135,7 @@ def test_before_the_ledger_is_asked_only_made_up_records_are_seen(tmp_path, monk
         def __getitem__(self, i: int):
             raise AssertionError("read")
 
-    trainer = PrivateTrainer(Watching(nn.Linear(6, 2)), LOSS, budget=poor, vectorised=False, **HOW)
+    trainer = PrivateTrainer(Watching(nn.Linear(6, 2)), LOSS, ledger=poor, vectorised=False, **HOW)
     with pytest.raises(BudgetExhausted):
         trainer.fit((X, Y), evaluate_on=(X, Y))
     assert seen
@@ -266,7 +266,7 @@ def test_optimisers_that_cannot_train_the_model_are_refused_before_a_step(ledger
     assert plan.steps_done == 0
     plan.step(model, LOSS, batch)
     with pytest.raises(InvalidInput, match=words):
-        PrivateTrainer(model, LOSS, optimizer=lambda p: made, budget=ledger, **HOW).fit((X, Y))
+        PrivateTrainer(model, LOSS, optimizer=lambda p: made, ledger=ledger, **HOW).fit((X, Y))
     assert not ledger.entries()
 
 

@@ -1,13 +1,18 @@
 """Privacy accounting: one file per theorem family, certificates, and calibration.
 
-The functions below are thin: each is one theorem's number. ``certify`` turns a whole plan into a certificate.
+The functions below are thin: each is one theorem's number. ``certify`` turns a whole plan into a certificate. A theorem
+takes part by being defined: every module of this folder is imported here, also those that are in no list below.
 """
+
+import importlib
+import pkgutil
 
 from tacit.accounting.banded import participation_sensitivity
 from tacit.accounting.bands import BandCandidate, BandChoice, choose_bands
 from tacit.accounting.block_sweeps import block_sweep_mu
-from tacit.accounting.calibrate import Calibration, affordable, banded_noise_multiplier, calibrate
-from tacit.accounting.certificate import ACCOUNTANTS, Bound, Certificate, certify, survey
+from tacit.accounting.bounds import Bound, compare_theorems
+from tacit.accounting.calibrate import Calibration, banded_noise_multiplier, calibrate, max_feasible
+from tacit.accounting.certificate import Certificate, certify
 from tacit.accounting.curve import Curve, Gaussian, Profile, Sampled, compose
 from tacit.accounting.gdp import gdp_delta, gdp_epsilon, gdp_mu
 from tacit.accounting.last_iterate import (
@@ -19,11 +24,9 @@ from tacit.accounting.last_iterate import (
 )
 from tacit.accounting.poisson import poisson_epsilon
 from tacit.accounting.selection import selection_epsilon
-from tacit.accounting.theorem import Accountant, Assumption, Gap, Theorem
+from tacit.accounting.theorem import Assumption, Gap, Theorem, theorem_named, theorems
 
 __all__ = [
-    "ACCOUNTANTS",
-    "Accountant",
     "Assumption",
     "BandCandidate",
     "BandChoice",
@@ -37,22 +40,27 @@ __all__ = [
     "Profile",
     "Sampled",
     "Theorem",
-    "affordable",
     "banded_noise_multiplier",
     "block_sweep_mu",
     "calibrate",
     "certify",
     "choose_bands",
+    "compare_theorems",
     "compose",
     "gdp_delta",
     "gdp_epsilon",
     "gdp_mu",
     "last_iterate_mu",
     "last_iterate_shifts",
+    "max_feasible",
     "noisy_cyclic_delta",
     "noisy_cyclic_mu",
     "participation_sensitivity",
     "poisson_epsilon",
     "selection_epsilon",
-    "survey",
+    "theorem_named",
+    "theorems",
 ]
+
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")

@@ -10,7 +10,8 @@ Theorem 2.1).
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,13 +20,13 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.accounting.curve import Curve, Gaussian
 from tacit.accounting.poisson import sampled_curve
-from tacit.accounting.theorem import ANY_VIEW, Accountant, Gap, Theorem, fixed_membership
+from tacit.accounting.theorem import ANY_VIEW, EVERY_ITERATE, Gap, Theorem, fixed_membership
 from tacit.errors import InvalidInput
 from tacit.mechanism import (
     Adjacency,
+    CorrelatedNoise,
     Cyclic,
     CyclicPoisson,
-    Factorised,
     FullBatch,
     Groups,
     Independent,
@@ -34,7 +35,7 @@ from tacit.mechanism import (
     Separated,
 )
 
-__all__ = ["BandedCyclicPoisson", "FactorisedComposition", "participation_sensitivity"]
+__all__ = ["BandedCyclicPoisson", "CorrelatedComposition", "participation_sensitivity"]
 
 Array = NDArray[np.float64]
 _MAX_DENSE = 6000
@@ -43,7 +44,7 @@ _MAX_DENSE = 6000
 # -- sensitivity ------------------------------------------------------------------------------------------
 
 
-def _gram(noise: Factorised, steps: int) -> Array:
+def _gram(noise: CorrelatedNoise, steps: int) -> Array:
     """|CᵀC| by bands: entry (j, i) is |⟨C[:,j], C[:,j+i]⟩|, i < b."""
     columns = noise.columns(steps)
     b = min(columns.shape[1], steps)
@@ -54,7 +55,7 @@ def _gram(noise: Factorised, steps: int) -> Array:
     return out
 
 
-def participation_sensitivity(noise: Factorised, steps: int, sampling: object) -> float:
+def participation_sensitivity(noise: CorrelatedNoise, steps: int, sampling: object) -> float:
     """The norm by which one record of unit contributions moves C·G: an upper bound, exact if CᵀC ≥ 0.
 
     Args:
@@ -69,13 +70,14 @@ def participation_sensitivity(noise: Factorised, steps: int, sampling: object) -
         InvalidInput: if the sampling has no fixed participation pattern.
     """
     G = _gram(noise, steps)
-    if isinstance(sampling, FullBatch):
-        return math.sqrt(float(G[:, 0].sum() + 2 * G[:, 1:].sum()))
-    if isinstance(sampling, Cyclic):
-        return math.sqrt(max(_pattern(G, j, sampling.n_batches) for j in range(sampling.n_batches)))
-    if isinstance(sampling, Separated):
-        return math.sqrt(_separated(G, sampling.min_separation, sampling.max_participations))
-    raise InvalidInput(f"{type(sampling).__name__} has no participation pattern that C could be held against")
+    if type(sampling) not in _PATTERNS:
+        raise InvalidInput(f"{type(sampling).__name__} has no participation pattern that C could be held against")
+    return math.sqrt(_PATTERNS[type(sampling)](G, sampling))
+
+
+def _periodic(G: Array, sampling: Any) -> float:
+    """The largest Σ |G_kl| over the steps j, j + k, … of any j."""
+    return max(_pattern(G, j, sampling.period) for j in range(sampling.period))
 
 
 def _pattern(G: Array, first: int, period: int) -> float:
@@ -114,10 +116,18 @@ def _separated(G: Array, separation: int, visits: int) -> float:
     return _best_visits(rows, separation, visits)
 
 
+_PATTERNS: Mapping[type[Any], Callable[[Array, Any], float]] = {
+    FullBatch: _periodic,
+    Cyclic: _periodic,
+    Separated: lambda G, sampling: _separated(G, sampling.min_separation, sampling.max_participations),
+}
+"""max over patterns π of Σ_{k,l∈π} |CᵀC|_kl, by sampling: exactly these are covered."""
+
+
 # -- theorems ---------------------------------------------------------------------------------------------
 
 
-class FactorisedComposition(Accountant):
+class CorrelatedComposition(Theorem):
     """Any public lower-triangular C, without amplification by sampling.
 
     Formal guarantee: all releases together are μ-GDP with μ = ratio × the participation sensitivity of C.
@@ -125,16 +135,14 @@ class FactorisedComposition(Accountant):
     Assumptions: C is public; every record takes part only in the stated pattern of steps.
     """
 
-    theorem: ClassVar[Theorem] = Theorem(
-        "factorised",
-        "correlated noise, sensitivity from the Gram matrix",
-        "Denisov et al. (2022), Theorem 2.1; Choquette-Choo et al. (2023), Theorem 2",
-        "every iterate",
-    )
+    id: ClassVar[str] = "factorised"
+    name: ClassVar[str] = "correlated noise, sensitivity from the Gram matrix"
+    reference: ClassVar[str] = "Denisov et al. (2022), Theorem 2.1; Choquette-Choo et al. (2023), Theorem 2"
+    view: ClassVar[str] = EVERY_ITERATE
     covers: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "adjacency": tuple(Adjacency),
-        "sampling": (FullBatch, Cyclic, Separated),
-        "noise": (Factorised,),
+        "sampling": tuple(_PATTERNS),
+        "noise": (CorrelatedNoise,),
         "view": ANY_VIEW,
     }
 
@@ -144,14 +152,22 @@ class FactorisedComposition(Accountant):
 
     def curve(self, mechanism: Mechanism) -> Gaussian:
         """Gaussian with ratio × sensitivity."""
-        assert isinstance(mechanism.noise, Factorised)
+        assert isinstance(mechanism.noise, CorrelatedNoise)
         move = participation_sensitivity(mechanism.noise, mechanism.steps, mechanism.sampling)
         return Gaussian(mechanism.ratio.max * move)
+
+    def examples(self, plain: Mechanism) -> tuple[Mechanism, ...]:
+        """Parts for the contract tests."""
+        ways = (FullBatch(), Cyclic(3), Separated(3, 4))
+        return tuple(replace(plain, sampling=way, noise=_TOEPLITZ) for way in ways)
+
+
+_TOEPLITZ = CorrelatedNoise.toeplitz([0.8, 0.6])
 
 
 def _one_stream(mechanism: Mechanism) -> list[Gap]:
     noise = mechanism.noise
-    assert isinstance(noise, Factorised)
+    assert isinstance(noise, CorrelatedNoise)
     if mechanism.releases != 1:
         return [Gap("releases", "one stream of releases per strategy is covered", "describe each stream by itself")]
     if not mechanism.ratio.is_constant:
@@ -167,7 +183,7 @@ def _one_stream(mechanism: Mechanism) -> list[Gap]:
     return []
 
 
-class BandedCyclicPoisson(Accountant):
+class BandedCyclicPoisson(Theorem):
     """b bands, b groups that take turns, Poisson sampling within the group on turn.
 
     A record of group j can be read at the steps j, j+b, … only, where the columns of a b-banded C do not overlap: its
@@ -180,16 +196,14 @@ class BandedCyclicPoisson(Accountant):
     rate comes from a nominal public n; independent noise is the case C = I, b = 1 band.
     """
 
-    theorem: ClassVar[Theorem] = Theorem(
-        "banded-cyclic-poisson",
-        "banded strategy with cyclic Poisson sampling",
-        "Choquette-Choo et al. (2023), (Amplified) Banded Matrix Factorization, Theorem 4",
-        "every iterate",
-    )
+    id: ClassVar[str] = "banded-cyclic-poisson"
+    name: ClassVar[str] = "banded strategy with cyclic Poisson sampling"
+    reference: ClassVar[str] = "Choquette-Choo et al. (2023), (Amplified) Banded Matrix Factorization, Theorem 4"
+    view: ClassVar[str] = EVERY_ITERATE
     covers: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "adjacency": tuple(Adjacency),
         "sampling": (CyclicPoisson,),
-        "noise": (Factorised, Independent),
+        "noise": (CorrelatedNoise, Independent),
         "view": ANY_VIEW,
     }
 
@@ -200,7 +214,7 @@ class BandedCyclicPoisson(Accountant):
         if mechanism.adjacency is Adjacency.ADD_REMOVE and sampling.groups is Groups.FIXED:
             reason = "under add/remove a record more moves other records between groups of fixed sizes"
             return [Gap("sampling.groups", reason, "let each record draw its group independently, or use zero-out")]
-        if isinstance(mechanism.noise, Independent):
+        if not isinstance(mechanism.noise, CorrelatedNoise):
             return []
         if mechanism.noise.n_bands > sampling.n_groups:
             reason = f"{mechanism.noise.n_bands} bands overlap with {sampling.n_groups} groups"
@@ -212,7 +226,7 @@ class BandedCyclicPoisson(Accountant):
         sampling, noise = mechanism.sampling, mechanism.noise
         assert isinstance(sampling, CyclicPoisson)
         b = sampling.n_groups
-        if isinstance(noise, Factorised):
+        if isinstance(noise, CorrelatedNoise):
             norms = np.sqrt((noise.columns(mechanism.steps) ** 2).sum(axis=1))
             ratio = Schedule.constant(mechanism.ratio.max * float(norms.max()), math.ceil(mechanism.steps / b))
         elif mechanism.step_ratio.is_constant:
@@ -221,6 +235,11 @@ class BandedCyclicPoisson(Accountant):
             values = mechanism.step_ratio.to_array()
             ratio = Schedule(np.maximum.reduceat(values, np.arange(0, len(values), b)))
         return sampled_curve(mechanism.adjacency, ratio, sampling.rate)
+
+    def examples(self, plain: Mechanism) -> tuple[Mechanism, ...]:
+        """Parts for the contract tests."""
+        pairs = ((Groups.FIXED, _TOEPLITZ), (Groups.INDEPENDENT, _TOEPLITZ), (Groups.FIXED, Independent()))
+        return tuple(replace(plain, sampling=CyclicPoisson(3, 0.2, groups), noise=noise) for groups, noise in pairs)
 
 
 def banded_rate(n: int, batch_size: int, bands: int) -> float:

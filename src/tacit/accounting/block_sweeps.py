@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -25,9 +26,9 @@ from scipy import optimize
 
 from tacit import _validate
 from tacit.accounting.curve import Gaussian
-from tacit.accounting.theorem import ChainAccountant, Gap, Theorem, fixed_membership
+from tacit.accounting.theorem import ChainTheorem, Gap, fixed_membership
 from tacit.errors import InvalidInput
-from tacit.mechanism import BlockSweeps, Cyclic, Mechanism
+from tacit.mechanism import BlockSweeps, Cyclic, FrozenArray, FullBatch, Mechanism
 
 __all__ = ["BlockShift", "block_sweep_mu"]
 
@@ -94,7 +95,7 @@ def _noise_per_update(noise_std: ArrayLike, sweeps: int, p: int) -> Array:
     return s
 
 
-class BlockShift(ChainAccountant):
+class BlockShift(ChainTheorem):
     """The last iterate of Gauss–Seidel sweeps over blocks (module docstring).
 
     Formal guarantee: the last iterate of all blocks together is μ-GDP, for the worst batch of the record.
@@ -103,13 +104,10 @@ class BlockShift(ChainAccountant):
     noised blocks; nothing else is released.
     """
 
-    theorem: ClassVar[Theorem] = Theorem(
-        "block-shift",
-        "last iterate of block sweeps by optimal block shifts",
-        "shifted interpolation, Bok, Su, Altschuler (2024), block by block",
-        "the final model",
-    )
-    covers: ClassVar[Mapping[str, tuple[Any, ...]]] = {**ChainAccountant.covers, "view": (BlockSweeps,)}
+    id: ClassVar[str] = "block-shift"
+    name: ClassVar[str] = "last iterate of block sweeps by optimal block shifts"
+    reference: ClassVar[str] = "shifted interpolation, Bok, Su, Altschuler (2024), block by block"
+    covers: ClassVar[Mapping[str, tuple[Any, ...]]] = {**ChainTheorem.covers, "view": (BlockSweeps,)}
 
     def relations(self, mechanism: Mechanism) -> list[Gap]:
         """Every block needs noise, the problem must be small, and batches of fixed membership a public n."""
@@ -130,10 +128,15 @@ class BlockShift(ChainAccountant):
         per_step = len(mechanism.ratio) == mechanism.steps
         ratio = mechanism.ratio.to_array()
         d = (ratio[:, None] if per_step else ratio.reshape(mechanism.steps, -1)) * s
-        k = mechanism.sampling.n_batches if isinstance(mechanism.sampling, Cyclic) else 1
+        k = self.period(mechanism)
         worst = 0.0
         for j in range(k):
             visited = np.zeros_like(d)
             visited[j::k] = d[j::k]
             worst = max(worst, block_sweep_mu(view.coupling.values, visited, s))
         return Gaussian(worst if math.isfinite(worst) else math.inf)
+
+    def examples(self, plain: Mechanism) -> tuple[Mechanism, ...]:
+        """Parts for the contract tests."""
+        view = BlockSweeps(coupling=FrozenArray([[0.8, 0.1], [0.2, 0.7]]), noise_std=FrozenArray([1.0, 1.0]))
+        return tuple(replace(plain, releases=2, sampling=way, view=view) for way in (FullBatch(), Cyclic(3)))

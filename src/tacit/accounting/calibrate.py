@@ -1,6 +1,6 @@
 """Solve a guarantee for one of its parameters, rounding towards privacy.
 
-``calibrate`` finds the least noise, ``affordable`` the largest count (steps, epochs, batch size) within a budget.
+``calibrate`` finds the least noise, ``max_feasible`` the largest count (steps, epochs, batch size) within a budget.
 Both take a function from the parameter to a plan, so they work for every theorem, and both certify what they return.
 """
 
@@ -29,7 +29,7 @@ from tacit.mechanism import (
     Schedule,
 )
 
-__all__ = ["Calibration", "affordable", "banded_noise_multiplier", "calibrate"]
+__all__ = ["Calibration", "banded_noise_multiplier", "calibrate", "max_feasible"]
 
 Maker = Callable[[float], Plan | Part]
 TOLERANCE = 1e-6
@@ -135,7 +135,7 @@ def _refine(excess: Callable[[float], float], x: float, low: float, high: float)
     return root
 
 
-def affordable(
+def max_feasible(
     make_plan: Callable[[int], Plan | Part],
     *,
     epsilon: float,

@@ -2,56 +2,26 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import tacit
-from tacit import _validate
+from tacit import _codec, _validate
 from tacit._digits import up
-from tacit.accounting.banded import BandedCyclicPoisson, FactorisedComposition
-from tacit.accounting.block_sweeps import BlockShift
-from tacit.accounting.curve import Curve, Gaussian, compose
-from tacit.accounting.gaussian import GaussianComposition
-from tacit.accounting.last_iterate import LastIterateAveraged, LastIterateMinorant
-from tacit.accounting.poisson import PoissonGaussian
-from tacit.accounting.selection import selection_curves
-from tacit.accounting.theorem import Accountant, Assumption, Theorem
+from tacit.accounting.bounds import Bound, Combination, assumptions_of, combine, rank
+from tacit.accounting.curve import Gaussian
+from tacit.accounting.theorem import EVERY_ITERATE, Assumption, Theorem
 from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
-from tacit.mechanism import Adjacency, Evidence, Mechanism, Part, Plan, Selection, Start
-from tacit.mechanism.serialise import digest, from_json, to_json
+from tacit.mechanism import Adjacency, Part, Plan
 
-__all__ = ["ACCOUNTANTS", "Bound", "Certificate", "certify", "survey"]
-
-ACCOUNTANTS: tuple[Accountant, ...] = (
-    GaussianComposition(),
-    PoissonGaussian(),
-    LastIterateMinorant(),
-    LastIterateAveraged(),
-    BlockShift(),
-    BandedCyclicPoisson(),
-    FactorisedComposition(),
-)
-"""Every theorem about a mechanism. A new one is added here and inherits the contract suite."""
+__all__ = ["Certificate", "certify"]
 
 REFERENCE_DELTA = 1e-6
 """The δ at which "the tightest theorem" is decided when none is given."""
 FORMAT = 1
-_MAX_COMBINATIONS = 16
 _SEAL = object()
-
-
-@dataclass(frozen=True)
-class Bound:
-    """What one theorem says about one part of a plan."""
-
-    theorem: Theorem
-    curve: Curve
-    assumptions: tuple[Assumption, ...]
 
 
 class Certificate:
@@ -62,7 +32,7 @@ class Certificate:
     """
 
     __slots__ = ("__weakref__", "_combinations", "_digest", "_marks", "_only", "_plan", "_reference")
-    _combinations: tuple[tuple[tuple[Bound, ...], Curve], ...]
+    _combinations: tuple[Combination, ...]
     _digest: str | None
     _marks: tuple[str, ...]
     _only: tuple[str | None, ...]
@@ -72,7 +42,7 @@ class Certificate:
     def __init__(
         self,
         plan: Plan,
-        bounds: Sequence[Sequence[Bound]],
+        combinations: Sequence[Combination],
         marks: Iterable[str],
         reference: float,
         only: Sequence[str | None],
@@ -87,7 +57,7 @@ class Certificate:
         store(self, "_reference", reference)
         store(self, "_digest", None)
         store(self, "_only", tuple(only))
-        store(self, "_combinations", tuple((c, compose([b.curve for b in c])) for c in _combinations(bounds)))
+        store(self, "_combinations", tuple(combinations))
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a certificate is read-only: certify another plan instead")
@@ -113,19 +83,16 @@ class Certificate:
         return min(found) if found else None
 
     def _tightest(self, delta: float) -> tuple[float, tuple[Bound, ...]]:
-        best: tuple[float, tuple[Bound, ...]] | None = None
-        refusal: NotCovered | None = None
+        found: list[tuple[float, tuple[Bound, ...]]] = []
+        refusal = NotCovered("no theorem covers this delta", axis="delta")
         for bounds, curve in self._combinations:
             try:
-                epsilon = curve.epsilon(delta)
+                found.append((curve.epsilon(delta), bounds))
             except NotCovered as error:
                 refusal = error
-                continue
-            if best is None or epsilon < best[0]:
-                best = (epsilon, bounds)
-        if best is None:
-            raise refusal or NotCovered("no theorem covers this delta", axis="delta")
-        return best
+        if not found:
+            raise refusal
+        return min(found, key=lambda row: (row[0], rank(row[1])))
 
     # -- what it is about -------------------------------------------------------------------------------
 
@@ -158,13 +125,12 @@ class Certificate:
     def view(self) -> str:
         """What may be seen: the narrowest view of any theorem that a number of this certificate may rest on."""
         views = [bound.theorem.view for bounds, _ in self._combinations for bound in bounds]
-        return next((view for view in views if view != "every iterate"), "every iterate")
+        return next((view for view in views if view != EVERY_ITERATE), EVERY_ITERATE)
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
         """Everything that a number of this certificate may rest on, each enforced, checked or declared."""
-        used = (bound for bounds, _ in self._combinations for bound in bounds)
-        return tuple(dict.fromkeys(a for bound in used for a in bound.assumptions))
+        return assumptions_of(self._combinations)
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -175,7 +141,7 @@ class Certificate:
     def digest(self) -> str:
         """sha256 of the plan and marks: names the promise."""
         if self._digest is None:  # a certificate never changes
-            object.__setattr__(self, "_digest", digest((self._plan, self._marks, self._only)))
+            object.__setattr__(self, "_digest", _codec.digest((self._plan, self._marks, self._only)))
         return str(self._digest)
 
     def marked(self, mark: str) -> Certificate:
@@ -197,12 +163,12 @@ class Certificate:
             delta: δ at which to state it (the reference δ if omitted).
 
         Returns:
-            A paragraph in plain words, with every assumption and who vouches for it.
+            A paragraph in plain words, with every assumption and what it rests on.
         """
         d = self._reference if delta is None else _validate.delta(delta)
         epsilon, bounds = self._tightest(d)
         names = "; ".join(dict.fromkeys(f"{b.theorem.name} ({b.theorem.reference})" for b in bounds))
-        seen = "every intermediate result" if self.view == "every iterate" else f"{self.view} only"
+        seen = "every intermediate result" if self.view == EVERY_ITERATE else f"{self.view} only"
         lines = [
             f"This computation is ({up(epsilon)}, {d:g})-differentially private for each {self.unit}: whatever "
             f"anybody learns from the output, the chance of it changes by at most a factor e^{up(epsilon)}, up to "
@@ -251,7 +217,7 @@ class Certificate:
             "assumptions": [{"text": a.text, "evidence": a.evidence.value} for a in self.assumptions],
             "marks": list(self._marks),
             "only": list(self._only),
-            "plan": to_json(self._plan),
+            "plan": _codec.encode(self._plan),
             "digest": self.digest,
         }
 
@@ -260,11 +226,12 @@ class Certificate:
         return json.dumps(self.to_dict(), indent=1, ensure_ascii=False)
 
     @classmethod
-    def from_json(cls, text: str) -> Certificate:
+    def from_json(cls, text: str, *, limit: float = _codec.LIMIT) -> Certificate:
         """Load and certify again: the numbers come from the plan, never from the file.
 
         Args:
             text: what ``to_json`` wrote.
+            limit: how many values the plan may stand for (a step of a schedule is one), counted before it is built.
 
         Returns:
             A fresh certificate.
@@ -274,12 +241,12 @@ class Certificate:
             MechanismMismatch: if the file claims less ε than its plan costs, or was edited without care.
         """
         try:
-            data = json.loads(text)
-            plan, marks = from_json(data["plan"]), [str(m) for m in data["marks"]]
+            data = _codec.parse(text)
+            plan, marks = _codec.decode(data["plan"], limit=limit), [str(m) for m in data["marks"]]
             only = [None if name is None else str(name) for name in data["only"]]
             claim = {name: float(value) for name, value in data["claim"].items()}
             delta, claimed = claim["delta"], claim["epsilon"]
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InvalidInput(f"not a certificate: {error}") from None
         whole = isinstance(plan, Plan) and len(only) == len(plan) and data.get("format") == FORMAT
         if not whole or math.isnan(claimed):
@@ -299,7 +266,7 @@ class Certificate:
         return fresh
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Certificate.from_json, (self.to_json(),))
+        return (_unpickled, (self.to_json(),))
 
     def __copy__(self) -> Certificate:
         return self
@@ -308,13 +275,8 @@ class Certificate:
         return self
 
 
-def _combinations(bounds: Sequence[Sequence[Bound]]) -> Iterable[tuple[Bound, ...]]:
-    """One theorem per part, in every way; if those are too many: Gaussian wherever possible, and nowhere."""
-    if math.prod(len(options) for options in bounds) <= _MAX_COMBINATIONS:
-        return itertools.product(*bounds)
-    gaussian = tuple(min(options, key=lambda b: not isinstance(b.curve, Gaussian)) for options in bounds)
-    other = tuple(min(options, key=lambda b: isinstance(b.curve, Gaussian)) for options in bounds)
-    return dict.fromkeys((gaussian, other))
+def _unpickled(text: str) -> Certificate:
+    return Certificate.from_json(text, limit=math.inf)  # a pickle is trusted anyway
 
 
 # -- certify --------------------------------------------------------------------------------------------------
@@ -340,87 +302,4 @@ def certify(plan: Plan | Part, *, delta: float | None = None, theorem: str | Non
 
 
 def _make(plan: Plan, marks: Iterable[str], reference: float, only: Sequence[str | None]) -> Certificate:
-    _check_starts(plan)
-    bounds = [_bounds(part, theorem) for part, theorem in zip(plan, only, strict=True)]
-    return Certificate(plan, bounds, marks, reference, only, seal=_SEAL)
-
-
-def _check_starts(plan: Plan) -> None:
-    first = plan.parts[0]
-    if isinstance(first, Mechanism) and getattr(first.view, "start", Start.PUBLIC) is Start.RELEASED:
-        raise NotCovered(
-            "view.start: the chain starts at a released point whose release is not part of the plan; put the "
-            "mechanism that released it first, so that both are charged",
-            axis="view.start",
-        )
-
-
-@functools.lru_cache(maxsize=256)
-def _bounds(part: Part, theorem: str | None) -> tuple[Bound, ...]:
-    """Every covering theorem's bound; of several Gaussian ones only the smallest can ever be the tightest."""
-    found = _selection_bounds(part, theorem) if isinstance(part, Selection) else _mechanism_bounds(part, theorem)
-    gaussian = [b for b in found if isinstance(b.curve, Gaussian)]
-    others = [b for b in found if not isinstance(b.curve, Gaussian)]
-    smallest = min(gaussian, key=lambda b: getattr(b.curve, "mu", math.inf), default=None)
-    return tuple(others + ([smallest] if smallest else []))
-
-
-def _mechanism_bounds(mechanism: Mechanism, theorem: str | None) -> list[Bound]:
-    chosen = [a for a in ACCOUNTANTS if theorem in (None, a.theorem.id)]
-    if not chosen:
-        known = ", ".join(a.theorem.id for a in ACCOUNTANTS)
-        raise InvalidInput(f"theorem must be one of {known}, got {theorem!r}")
-    found, gaps = [], []
-    for accountant in chosen:
-        missing = accountant.gaps(mechanism)
-        if missing:
-            gaps.append((accountant, missing))
-        else:
-            found.append(Bound(accountant.theorem, accountant.curve(mechanism), accountant.assumptions(mechanism)))
-    if not found:
-        nearest = min(len(missing) for _, missing in gaps)
-        reasons = [" and ".join(map(str, missing)) for _, missing in gaps if len(missing) == nearest]
-        axis = next(missing[0].axis for _, missing in gaps if len(missing) == nearest)
-        raise NotCovered(f"no theorem covers {mechanism.label!r}. " + " | ".join(reasons), axis=axis)
-    return found
-
-
-def _selection_bounds(selection: Selection, theorem: str | None) -> list[Bound]:
-    base = certify(Plan(selection.base))
-    holdout = certify(Plan(selection.holdout)) if selection.holdout else None
-    # DPSelection keeps the number, the candidates and their scores to itself, but nobody can vouch for the duration,
-    # and a selection described by hand is the user's word altogether.
-    secret: tuple[Assumption, ...] = (
-        Assumption("the number of candidates, their scores and the duration stay secret", Evidence.DECLARED),
-        Assumption("the score is part of what one candidate costs", Evidence.DECLARED),
-    )
-    if holdout is not None:
-        apart = Assumption("the hold-out shares no record with the training data", Evidence.DECLARED)
-        secret = (*holdout.assumptions, apart, *secret)
-    curve, held = _single_curve(base), _single_curve(holdout) if holdout else None
-    curves = selection_curves(curve, held, selection.trials)
-    found = [Bound(t, c, (*base.assumptions, *secret)) for t, c in curves if theorem in (None, t.id)]
-    if not found:
-        known = ", ".join(t.id for t, _ in curves)
-        raise InvalidInput(f"theorem must be one of {known} for this selection, got {theorem!r}")
-    return found
-
-
-def _single_curve(certificate: Certificate) -> Curve:
-    """Gaussian if possible (the refined bound needs it), else whatever the first combination gives."""
-    curves = [curve for _, curve in certificate._combinations]
-    gaussian = [curve for curve in curves if isinstance(curve, Gaussian)]
-    return min(gaussian, key=lambda c: c.mu) if gaussian else curves[0]
-
-
-def survey(mechanism: Mechanism) -> list[tuple[Theorem, Bound | NotCovered]]:
-    """What every theorem says about a mechanism: its bound, or why it does not cover it."""
-    out: list[tuple[Theorem, Bound | NotCovered]] = []
-    for accountant in ACCOUNTANTS:
-        try:
-            curve = accountant.apply(mechanism)
-        except NotCovered as refusal:
-            out.append((accountant.theorem, refusal))
-        else:
-            out.append((accountant.theorem, Bound(accountant.theorem, curve, accountant.assumptions(mechanism))))
-    return out
+    return Certificate(plan, combine(plan, only), marks, reference, only, seal=_SEAL)

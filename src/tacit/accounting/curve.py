@@ -25,6 +25,9 @@ from tacit.mechanism import Adjacency
 
 __all__ = ["Curve", "Gaussian", "Profile", "Sampled", "Sum", "compose", "delta_of", "invert"]
 
+MAX_EPSILON = 1e7
+"""Beyond this ε a profile counts as no promise at all."""
+
 
 class Curve(Protocol):
     """ε(δ) and δ(ε), both upper bounds on the truth."""
@@ -102,14 +105,14 @@ class Profile:
         return invert(self._delta, delta)
 
 
-def invert(profile: Callable[[float], float], delta: float, *, limit: float = 1e7) -> float:
-    """The smallest ε ≥ 0 with profile(ε) ≤ δ, rounded up to 1e-9 relative; ∞ if none lies below ``limit``."""
+def invert(profile: Callable[[float], float], delta: float) -> float:
+    """The smallest ε ≥ 0 with profile(ε) ≤ δ, rounded up to 1e-9 relative; ∞ if none lies below ``MAX_EPSILON``."""
     if profile(0.0) <= delta:
         return 0.0
     high = 1.0
     while profile(high) > delta:
         high *= 2
-        if high > limit:
+        if high > MAX_EPSILON:
             return math.inf
 
     def excess(epsilon: float) -> float:

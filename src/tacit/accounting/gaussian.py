@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
-import numpy as np
-
 from tacit.accounting.curve import Gaussian
-from tacit.accounting.theorem import ANY_VIEW, Accountant, Gap, Theorem, fixed_membership
+from tacit.accounting.theorem import ANY_VIEW, EVERY_ITERATE, Gap, Theorem, fixed_membership
 from tacit.mechanism import (
     Adjacency,
     Cyclic,
@@ -24,7 +23,7 @@ from tacit.mechanism import (
 __all__ = ["GaussianComposition"]
 
 
-class GaussianComposition(Accountant):
+class GaussianComposition(Theorem):
     """Adaptively chosen Gaussian releases with ratios r_k are exactly √(Σ r_k²)-GDP.
 
     Only releases that can read the record count: all of them for full batches and for fresh batches of a fixed
@@ -37,12 +36,10 @@ class GaussianComposition(Accountant):
     through quantities that keep Δ/σ at the stated value.
     """
 
-    theorem: ClassVar[Theorem] = Theorem(
-        "gaussian-composition",
-        "exact Gaussian composition",
-        "Dong, Roth, Su (2022), Gaussian Differential Privacy, Corollary 3.3",
-        "every iterate",
-    )
+    id: ClassVar[str] = "gaussian-composition"
+    name: ClassVar[str] = "exact Gaussian composition"
+    reference: ClassVar[str] = "Dong, Roth, Su (2022), Gaussian Differential Privacy, Corollary 3.3"
+    view: ClassVar[str] = EVERY_ITERATE
     covers: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "adjacency": tuple(Adjacency),
         "sampling": (FullBatch, Cyclic, Shuffled, WithoutReplacement, Separated),
@@ -56,23 +53,9 @@ class GaussianComposition(Accountant):
 
     def curve(self, mechanism: Mechanism) -> Gaussian:
         """√ of the largest Σ r² over the steps that one record can take part in."""
-        return Gaussian(math.sqrt(_worst_energy(mechanism)))
+        return Gaussian(math.sqrt(mechanism.sampling.worst_energy(mechanism.step_ratio)))
 
-
-def _worst_energy(mechanism: Mechanism) -> float:
-    ratio, sampling = mechanism.step_ratio, mechanism.sampling
-    if isinstance(sampling, FullBatch | WithoutReplacement):
-        return ratio.sum_of_squares()
-    if isinstance(sampling, Cyclic) and not ratio.is_constant:
-        squares = ratio.to_array() ** 2
-        return float(max(squares[j :: sampling.n_batches].sum() for j in range(sampling.n_batches)))
-    if isinstance(sampling, Cyclic | Shuffled):
-        if ratio.is_constant:
-            return math.ceil(mechanism.steps / sampling.n_batches) * ratio.max**2
-        squares = ratio.to_array() ** 2
-        starts = np.arange(0, mechanism.steps, sampling.n_batches)
-        return float(np.maximum.reduceat(squares, starts).sum())
-    assert isinstance(sampling, Separated)  # the whitelist lets nothing else through
-    visits = min(sampling.max_participations, math.ceil(mechanism.steps / sampling.min_separation))
-    largest = np.sort(ratio.to_array())[::-1][:visits] if not ratio.is_constant else np.full(visits, ratio.max)
-    return float((largest**2).sum())
+    def examples(self, plain: Mechanism) -> tuple[Mechanism, ...]:
+        """Parts for the contract tests."""
+        ways = (FullBatch(), Cyclic(3), Shuffled(3), WithoutReplacement(0.2), Separated(3, 4))
+        return tuple(replace(plain, sampling=way) for way in ways)

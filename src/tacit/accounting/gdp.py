@@ -72,12 +72,12 @@ def _delta_positive(mu: Array, epsilon: Array) -> Array:
     return out
 
 
-def _check(name: str, values: Array, low: float, high: float, *, high_open: bool = False) -> None:
+def _check(name: str, values: Array, low: float, high: float) -> None:
     if np.isnan(values).any():
         raise InvalidInput(f"{name} is NaN: pass a number")
-    bad = (values < low) | (values > high) | (high_open & (values >= high))
+    bad = (values < low) | (values > high)
     if bad.any():
-        close = ")" if high_open or np.isinf(high) else "]"
+        close = ")" if np.isinf(high) else "]"
         shown = f"[{low:g}, {high:g}{close}"
         raise InvalidInput(f"{name} must lie in {shown}, got {values[bad].flat[0]!r}")
 

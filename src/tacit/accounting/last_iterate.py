@@ -23,7 +23,7 @@ hockey-stick divergence); the average is not Gaussian.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -32,15 +32,17 @@ from numpy.typing import ArrayLike, NDArray
 from tacit import _validate
 from tacit.accounting.curve import Gaussian, Profile
 from tacit.accounting.gdp import gdp_delta
-from tacit.accounting.theorem import Assumption, ChainAccountant, Gap, Theorem, fixed_membership
+from tacit.accounting.theorem import Assumption, ChainTheorem, Gap, fixed_membership
 from tacit.errors import InvalidInput
 from tacit.kernels import minorant
 from tacit.mechanism import (
     Cyclic,
     Evidence,
+    FullBatch,
     LastIterate,
     Mechanism,
     Partition,
+    Schedule,
 )
 from tacit.mechanism.frozen import MAX_STEPS
 
@@ -210,7 +212,7 @@ def _per_step(name: str, value: ArrayLike, k: int, epochs: int) -> Array:
 
 
 def _position_mus(c: Array, ratio: Array, s: Array, k: int) -> Array:
-    """μ for a record in each batch; a step without noise has no shift either (it is stated relative to the noise)."""
+    """μ for a record in each batch; a step without noise reads nothing, so that it has no shift either."""
     log_c = minorant.log_products(c)
     noisy = (s > 0) & np.isfinite(log_c)
     scale = np.where(noisy, log_c + np.log(np.where(s > 0, s, 1.0)), 0.0)
@@ -227,8 +229,13 @@ def _positions(n_batches: int, epochs: int, contraction: ArrayLike, ratio: Array
     if k * E > MAX_STEPS:
         raise InvalidInput(f"{k} batches × {E} epochs are too many steps: stay below {MAX_STEPS:.0e}")
     c = _per_step("contraction", contraction, k, E)
-    s = _per_step("noise_std", noise_std, k, E)
-    return _position_mus(c, _per_step("ratio", ratio, k, E), s, k)
+    s, ratios = _per_step("noise_std", noise_std, k, E), _per_step("ratio", ratio, k, E)
+    if ((s == 0) & (ratios > 0)).any():
+        raise InvalidInput(
+            "noise_std is 0 at a step whose ratio is positive: without noise there is no such ratio; add noise there, "
+            "or set the ratio to 0 if nothing is read"
+        )
+    return _position_mus(c, ratios, s, k)
 
 
 def noisy_cyclic_mu(
@@ -317,7 +324,7 @@ def _mechanism_positions(mechanism: Mechanism) -> Array:
     assert isinstance(view, LastIterate)
     c, s = view.lipschitz.to_array(), view.noise_std.to_array()
     ratio = mechanism.ratio.to_array()
-    k = mechanism.sampling.n_batches if isinstance(mechanism.sampling, Cyclic) else 1
+    k = ChainTheorem.period(mechanism)
     if view.diameter is None:
         return _position_mus(c, ratio, s, k)
     mus = np.empty(k)
@@ -328,7 +335,7 @@ def _mechanism_positions(mechanism: Mechanism) -> Array:
     return mus
 
 
-class LastIterateMinorant(ChainAccountant):
+class LastIterateMinorant(ChainTheorem):
     """The last iterate of a chain whose whole state receives isotropic noise (module docstring).
 
     Formal guarantee: the last iterate, and nothing else of the run, is μ-GDP.
@@ -337,12 +344,9 @@ class LastIterateMinorant(ChainAccountant):
     objective, in every coordinate); the start is public; no averaging, momentum, per-record state, checkpoints.
     """
 
-    theorem: ClassVar[Theorem] = Theorem(
-        "last-iterate",
-        "last iterate by the greatest convex minorant",
-        "shifted interpolation, Bok, Su, Altschuler (2024), Theorem 3.1, with optimal shifts",
-        "the final model",
-    )
+    id: ClassVar[str] = "last-iterate"
+    name: ClassVar[str] = "last iterate by the greatest convex minorant"
+    reference: ClassVar[str] = "shifted interpolation, Bok, Su, Altschuler (2024), Theorem 3.1, with optimal shifts"
 
     def relations(self, mechanism: Mechanism) -> list[Gap]:
         """Batches of fixed membership need a public n, and a chain needs noise."""
@@ -356,6 +360,14 @@ class LastIterateMinorant(ChainAccountant):
         """Gaussian with the worst position's μ."""
         return Gaussian(float(_mechanism_positions(mechanism).max()))
 
+    def examples(self, plain: Mechanism) -> tuple[Mechanism, ...]:
+        """Parts for the contract tests."""
+        return tuple(replace(plain, sampling=way, view=_example(plain.steps)) for way in (FullBatch(), Cyclic(3)))
+
+
+def _example(steps: int) -> LastIterate:
+    return LastIterate(lipschitz=Schedule.constant(0.9, steps), noise_std=Schedule.constant(1.0, steps))
+
 
 class LastIterateAveraged(LastIterateMinorant):
     """As the worst-case bound, with δ(ε) averaged over the batch that the record fell into.
@@ -365,24 +377,22 @@ class LastIterateAveraged(LastIterateMinorant):
     Assumptions: the partition is uniformly random, secret, and drawn afresh for each fit.
     """
 
-    theorem: ClassVar[Theorem] = Theorem(
-        "last-iterate-averaged",
-        "last iterate, averaged over a secret random partition",
-        "shifted interpolation with optimal shifts, and joint convexity of the hockey-stick divergence",
-        "the final model",
+    id: ClassVar[str] = "last-iterate-averaged"
+    name: ClassVar[str] = "last iterate, averaged over a secret random partition"
+    reference: ClassVar[str] = (
+        "shifted interpolation with optimal shifts, and joint convexity of the hockey-stick divergence"
     )
 
     def relations(self, mechanism: Mechanism) -> list[Gap]:
         """Only a secret, fresh partition may be averaged over."""
-        sampling = mechanism.sampling
-        if isinstance(sampling, Cyclic) and sampling.partition is Partition.SECRET:
+        if getattr(mechanism.sampling, "partition", None) is Partition.SECRET:
             return super().relations(mechanism)
         reason = "the batch of a record is not secret, so the worst one counts"
         return [Gap("sampling.partition", reason, "draw the partition afresh and keep it secret")]
 
     def curve(self, mechanism: Mechanism) -> Profile:  # type: ignore[override]
         """The weighted average of the positions' curves."""
-        assert isinstance(mechanism.sampling, Cyclic)
+        assert isinstance(mechanism.sampling, Cyclic)  # of FullBatch there is nothing to average over
         mus = _mechanism_positions(mechanism)
         given = mechanism.sampling.weights
         w = np.full(len(mus), 1 / len(mus)) if given is None else given.to_array()
@@ -392,3 +402,7 @@ class LastIterateAveraged(LastIterateMinorant):
         """Those of the worst-case bound, and the secret partition."""
         secret = Assumption("the partition into batches is random, secret and fresh", Evidence.ENFORCED)
         return (*super().assumptions(mechanism), secret)
+
+    def examples(self, plain: Mechanism) -> tuple[Mechanism, ...]:
+        """Parts for the contract tests."""
+        return (replace(plain, sampling=Cyclic(3, Partition.SECRET), view=_example(plain.steps)),)

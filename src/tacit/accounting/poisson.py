@@ -21,13 +21,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from tacit import _validate
 from tacit.accounting.curve import Curve, Gaussian, Sampled
-from tacit.accounting.theorem import ANY_VIEW, Accountant, Theorem
+from tacit.accounting.theorem import ANY_VIEW, EVERY_ITERATE, Theorem
 from tacit.mechanism import Adjacency, Independent, Mechanism, Poisson, Schedule
 
 __all__ = ["PoissonGaussian", "poisson_epsilon", "sampled_curve"]
@@ -106,7 +107,7 @@ def _grouped(values: Any, counts: Any) -> tuple[Any, Any]:
     return values[np.append(starts[1:], m) - 1], np.add.reduceat(counts, starts)
 
 
-class PoissonGaussian(Accountant):
+class PoissonGaussian(Theorem):
     """Each step reads every record independently with probability q and releases Gaussian sums.
 
     Formal guarantee: the whole sequence of releases satisfies (ε, δ)-DP with the pessimistic value of the privacy
@@ -116,12 +117,12 @@ class PoissonGaussian(Accountant):
     is public (the expected, not the realised batch size); empty batches are noised, too.
     """
 
-    theorem: ClassVar[Theorem] = Theorem(
-        "poisson-gaussian",
-        "Poisson-sampled Gaussian (privacy loss distribution)",
-        "Zhu, Dong, Wang (2022), Theorem 10; Lebeda et al. (2024) for replace-one; Doroshenko et al. (2022)",
-        "every iterate",
+    id: ClassVar[str] = "poisson-gaussian"
+    name: ClassVar[str] = "Poisson-sampled Gaussian (privacy loss distribution)"
+    reference: ClassVar[str] = (
+        "Zhu, Dong, Wang (2022), Theorem 10; Lebeda et al. (2024) for replace-one; Doroshenko et al. (2022)"
     )
+    view: ClassVar[str] = EVERY_ITERATE
     covers: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "adjacency": tuple(Adjacency),
         "sampling": (Poisson,),
@@ -133,6 +134,10 @@ class PoissonGaussian(Accountant):
         """Pessimistic ε(δ) of the composed dominating pairs."""
         assert isinstance(mechanism.sampling, Poisson)
         return sampled_curve(mechanism.adjacency, mechanism.step_ratio, mechanism.sampling.rate)
+
+    def examples(self, plain: Mechanism) -> tuple[Mechanism, ...]:
+        """Parts for the contract tests."""
+        return (replace(plain, sampling=Poisson(0.2)), replace(plain, sampling=Poisson(0.2), releases=2))
 
 
 def poisson_epsilon(

@@ -21,6 +21,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,13 +29,13 @@ from scipy import optimize
 from scipy.special import ndtr
 
 from tacit import _validate
+from tacit.accounting.bounds import Combination, assumptions_of, combine
 from tacit.accounting.curve import Curve, Gaussian, Profile, delta_of
 from tacit.accounting.gdp import gdp_delta
-from tacit.accounting.theorem import Theorem
-from tacit.errors import NotCovered
-from tacit.mechanism import Trials
+from tacit.accounting.theorem import Assumption, Gap, Theorem
+from tacit.mechanism import Evidence, Mechanism, Plan, Selection, Trials
 
-__all__ = ["SELECTION_THEOREMS", "refined_delta", "selection_curves", "selection_epsilon", "theorem_51_delta"]
+__all__ = ["SelectionTheorem", "refined_delta", "selection_epsilon", "theorem_51_delta"]
 
 Array = NDArray[np.float64]
 
@@ -198,96 +199,135 @@ def _renyi_profile(mu: float, trials: Trials) -> Profile:
     return Profile(functools.partial(delta_of, epsilon), epsilon)
 
 
-def _poisson_only(trials: Trials) -> None:
-    if trials.shape != math.inf:
-        raise NotCovered("this bound holds for a Poisson number of trials", axis="trials")
+# -- theorems -----------------------------------------------------------------------------------------------------
 
 
-def _refined(base: Curve, trials: Trials) -> Profile:
-    _poisson_only(trials)
-    if not isinstance(base, Gaussian):
-        raise NotCovered("the refined bound needs a candidate that is μ-GDP", axis="base")
-    return Profile(lambda e: refined_delta(base.mu, trials.mean, e))
+def _candidate(selection: Selection) -> Curve:
+    """What one candidate costs; a record is in the training part or in the hold-out, so the larger cost counts."""
+    base = _single_curve(combine(Plan(selection.base)))
+    if not selection.holdout:
+        return base
+    held = _single_curve(combine(Plan(selection.holdout)))
+    if isinstance(base, Gaussian) and isinstance(held, Gaussian):
+        return Gaussian(max(base.mu, held.mu))
+    return Profile(lambda e: max(base.delta(e), held.delta(e)))
 
 
-def _theorem_51(base: Curve, trials: Trials) -> Profile:
-    _poisson_only(trials)
-    profile = functools.cache(base.delta)
-    return Profile(lambda e: theorem_51_delta(profile, trials.mean, e))
+def _single_curve(combinations: Sequence[Combination]) -> Curve:
+    """Gaussian if possible (the refined bound needs it), else whatever the first combination gives."""
+    curves = [curve for _, curve in combinations]
+    gaussian = [curve for curve in curves if isinstance(curve, Gaussian)]
+    return min(gaussian, key=lambda c: c.mu) if gaussian else curves[0]
 
 
-def _renyi(base: Curve, trials: Trials) -> Profile:
-    if not isinstance(base, Gaussian) or base.mu == 0:
-        raise NotCovered("the Rényi bound is wired to candidates that are μ-GDP", axis="base")
-    if trials.mean < 1:
-        raise NotCovered("repeat-and-select needs a mean of at least one trial", axis="trials")
-    return _renyi_profile(base.mu, trials)
+_POISSON_ONLY = Gap("trials", "this bound holds for a Poisson number of trials", "use Trials(mean)")
 
 
-SELECTION_THEOREMS: dict[str, tuple[Theorem, Callable[[Curve, Trials], Profile]]] = {
-    theorem.id: (theorem, make)
-    for theorem, make in (
-        (
-            Theorem(
-                "selection-refined",
-                "private selection, refined for a GDP base",
-                "Koskela et al. (2024), Theorem 5.1 of paper 003, refined (docs/theorems.md)",
-                "the selected model",
-            ),
-            _refined,
-        ),
-        (
-            Theorem(
-                "selection-5.1",
-                "private selection, Theorem 5.1 as corrected",
-                "Koskela et al. (2024); errata E5",
-                "the selected model",
-            ),
-            _theorem_51,
-        ),
-        (
-            Theorem(
-                "selection-renyi",
-                "private selection by Rényi divergences",
-                "Papernot, Steinke (2022), Theorems 2 and 6",
-                "the selected model",
-            ),
-            _renyi,
-        ),
-    )
-}
+class SelectionTheorem(Theorem, abstract=True):
+    """A theorem about the best of a random number of candidates, each a run of the same mechanisms."""
+
+    view: ClassVar[str] = "the selected model"
+    about: ClassVar[type[Any]] = Selection
+
+    def assumptions(self, selection: Selection) -> tuple[Assumption, ...]:
+        """Those of one candidate and of its hold-out, and what must stay secret."""
+        held: tuple[Assumption, ...] = ()
+        if selection.holdout:
+            apart = Assumption("the hold-out shares no record with the training data", Evidence.DECLARED)
+            held = (*assumptions_of(combine(Plan(selection.holdout))), apart)
+        # DPSelection keeps the number, the candidates and their scores to itself, but no code can vouch for the
+        # duration, and a selection described by hand is the user's word altogether.
+        return (
+            *assumptions_of(combine(Plan(selection.base))),
+            *held,
+            Assumption("the number of candidates, their scores and the duration stay secret", Evidence.DECLARED),
+            Assumption("the score is part of what one candidate costs", Evidence.DECLARED),
+        )
+
+    def examples(self, plain: Mechanism) -> tuple[Selection, ...]:
+        """Parts for the contract tests."""
+        return (Selection(base=(plain,), trials=Trials(5.0)),)
 
 
-def selection_curves(base: Curve, holdout: Curve | None, trials: Trials) -> Sequence[tuple[Theorem, Profile]]:
-    """Every bound on the selection that covers the candidate's curve.
+class RefinedSelection(SelectionTheorem):
+    """Poisson trials of a μ-GDP candidate (module docstring, "Refined").
 
-    Args:
-        base: what one candidate costs.
-        holdout: what its score costs on a disjoint hold-out, if it reads one.
-        trials: the distribution of K.
+    Formal guarantee: the selected candidate with its score satisfies (ε, ``refined_delta``)-DP.
 
-    Returns:
-        (theorem, curve) pairs.
-
-    Raises:
-        NotCovered: if none of the bounds applies.
+    Assumptions: one candidate, score included, is μ-GDP; the number of candidates is Poisson and secret.
     """
-    if holdout is not None:
-        base = _larger(base, holdout)
-    found: list[tuple[Theorem, Profile]] = []
-    reasons: list[str] = []
-    for theorem, make in SELECTION_THEOREMS.values():
-        try:
-            found.append((theorem, make(base, trials)))
-        except NotCovered as refusal:
-            reasons.append(str(refusal))
-    if not found:
-        raise NotCovered("; ".join(reasons) + ": use Poisson trials, or a Gaussian candidate", axis="trials")
-    return found
+
+    id: ClassVar[str] = "selection-refined"
+    name: ClassVar[str] = "private selection, refined for a GDP base"
+    reference: ClassVar[str] = "Koskela et al. (2024), Theorem 5.1 of paper 003, refined (docs/theorems.md)"
+
+    def relations(self, selection: Selection) -> list[Gap]:
+        """Poisson trials of a Gaussian candidate."""
+        gaps = [_POISSON_ONLY] if selection.trials.shape != math.inf else []
+        if not isinstance(_candidate(selection), Gaussian):
+            gaps.append(Gap("base", "the refined bound needs a candidate that is μ-GDP", "use a Gaussian candidate"))
+        return gaps
+
+    def curve(self, selection: Selection) -> Profile:
+        """``refined_delta`` of one candidate."""
+        base = _candidate(selection)
+        assert isinstance(base, Gaussian)
+        return Profile(lambda e: refined_delta(base.mu, selection.trials.mean, e))
 
 
-def _larger(first: Curve, second: Curve) -> Curve:
-    """A record is in the training part or in the hold-out, so the larger cost counts."""
-    if isinstance(first, Gaussian) and isinstance(second, Gaussian):
-        return Gaussian(max(first.mu, second.mu))
-    return Profile(lambda e: max(first.delta(e), second.delta(e)))
+class CorrectedSelection(SelectionTheorem):
+    """Poisson trials of any candidate (module docstring, "Theorem 5.1").
+
+    Formal guarantee: the selected candidate with its score satisfies (ε, ``theorem_51_delta``)-DP.
+
+    Assumptions: the number of candidates is Poisson and secret.
+    """
+
+    id: ClassVar[str] = "selection-5.1"
+    name: ClassVar[str] = "private selection, Theorem 5.1 as corrected"
+    reference: ClassVar[str] = "Koskela et al. (2024); errata E5"
+
+    def relations(self, selection: Selection) -> list[Gap]:
+        """Poisson trials."""
+        _candidate(selection)  # refused here if no theorem covers it
+        return [_POISSON_ONLY] if selection.trials.shape != math.inf else []
+
+    def curve(self, selection: Selection) -> Profile:
+        """``theorem_51_delta`` of one candidate's profile."""
+        profile = functools.cache(_candidate(selection).delta)
+        return Profile(lambda e: theorem_51_delta(profile, selection.trials.mean, e))
+
+
+class RenyiSelection(SelectionTheorem):
+    """Poisson, geometric, logarithmic or other trials of a μ-GDP candidate, by Rényi divergences.
+
+    Formal guarantee: the selected candidate with its score satisfies the Rényi bounds of the reference.
+
+    Assumptions: one candidate, score included, is μ-GDP; the number of candidates is secret.
+    """
+
+    id: ClassVar[str] = "selection-renyi"
+    name: ClassVar[str] = "private selection by Rényi divergences"
+    reference: ClassVar[str] = "Papernot, Steinke (2022), Theorems 2 and 6"
+
+    def relations(self, selection: Selection) -> list[Gap]:
+        """A Gaussian candidate that costs something, and at least one trial."""
+        base = _candidate(selection)
+        gaps = []
+        if not isinstance(base, Gaussian) or base.mu == 0:
+            reason = "the Rényi bound is wired to candidates that are μ-GDP"
+            gaps.append(Gap("base", reason, "use a Gaussian candidate"))
+        if selection.trials.mean < 1:
+            reason = "repeat-and-select needs a mean of at least one trial"
+            gaps.append(Gap("trials", reason, "raise the mean"))
+        return gaps
+
+    def curve(self, selection: Selection) -> Profile:
+        """The Rényi bound as a profile."""
+        base = _candidate(selection)
+        assert isinstance(base, Gaussian)
+        return _renyi_profile(base.mu, selection.trials)
+
+    def examples(self, plain: Mechanism) -> tuple[Selection, ...]:
+        """Parts for the contract tests."""
+        return (*super().examples(plain), Selection(base=(plain,), trials=Trials(3.0, 1.0)))

@@ -1,4 +1,4 @@
-"""What an accountant is: one theorem, the axis values it covers, and a map from mechanism to curve."""
+"""What a theorem is: the type of part it is about, the axis values it covers, and a map from a part to a curve."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from enum import Enum
 from typing import Any, ClassVar
 
 from tacit.accounting.curve import Curve
-from tacit.errors import NotCovered
+from tacit.errors import InvalidInput, NotCovered
 from tacit.mechanism import (
     Adjacency,
     AllIterates,
     BlockSweeps,
     Cyclic,
-    CyclicPoisson,
     Evidence,
     FullBatch,
     Independent,
@@ -24,46 +23,31 @@ from tacit.mechanism import (
     Memory,
     NoiseShape,
     Output,
-    Poisson,
-    Separated,
-    Shuffled,
+    Part,
     Start,
-    WithoutReplacement,
 )
 
 __all__ = [
     "ANY_VIEW",
+    "EVERY_ITERATE",
     "PUBLIC_NUMBERS",
     "SECRET_DURATION",
-    "Accountant",
     "Assumption",
-    "ChainAccountant",
+    "ChainTheorem",
     "Gap",
     "Theorem",
     "fixed_membership",
+    "theorem_named",
+    "theorems",
 ]
 
-
-@dataclass(frozen=True)
-class Theorem:
-    """A statement that somebody proved.
-
-    Attributes:
-        id: a short stable name, written into certificates.
-        name: for people.
-        reference: author, year, number.
-        view: what it promises about: "every iterate" or "the final model".
-    """
-
-    id: str
-    name: str
-    reference: str
-    view: str
+EVERY_ITERATE = "every iterate"
+"""The view of a theorem that bounds everything released, hence every function of it."""
 
 
 @dataclass(frozen=True)
 class Assumption:
-    """Something a theorem needs, and who vouches for it."""
+    """Something a theorem needs, and what that rests on."""
 
     text: str
     evidence: Evidence
@@ -74,7 +58,7 @@ class Assumption:
 
 @dataclass(frozen=True)
 class Gap:
-    """Why a theorem does not cover a mechanism: the axis, the reason, and a way out."""
+    """Why a theorem does not cover a part: the axis, the reason, and a way out."""
 
     axis: str
     reason: str
@@ -97,7 +81,7 @@ _REMEDY = {
     "view.noise_shape": "noise the whole state at every step, or certify all iterates by composition",
 }
 
-_SUB_AXES: Mapping[str, tuple[str, ...]] = {"view": ("output", "memory", "noise_shape")}
+_registry: dict[str, type[Theorem]] = {}
 
 
 def _shown(value: object) -> str:
@@ -106,58 +90,154 @@ def _shown(value: object) -> str:
     return type(value).__name__
 
 
-class Accountant(ABC):
-    """One theorem. Whatever is not on its whitelist is refused, new axis values included."""
+class Theorem(ABC):
+    """A theorem that bounds the privacy loss of a part of a plan.
 
-    theorem: ClassVar[Theorem]
-    covers: ClassVar[Mapping[str, tuple[Any, ...]]]
+    A subclass is registered by being defined, unless it says ``abstract=True``, and then takes part in ``certify``.
+    Whatever is not on its whitelist is refused, axis values that do not exist yet included.
 
-    def gaps(self, mechanism: Mechanism) -> list[Gap]:
-        """Every reason why the theorem does not cover the mechanism; empty if it does."""
+    Attributes:
+        id: a short stable name, written into certificates.
+        name: for people.
+        reference: author, year, number.
+        view: what it promises about: "every iterate", "the final model", …
+        about: the type of part it covers, exactly.
+        covers: the values it covers of each axis of that type (``Mechanism.axes``), types by exact type; "view.output"
+            is looked at where a view has an output.
+        by_default: whether it is tried without being asked for by its ``id``.
+    """
+
+    id: ClassVar[str]
+    name: ClassVar[str]
+    reference: ClassVar[str]
+    view: ClassVar[str]
+    about: ClassVar[type[Any]] = Mechanism
+    covers: ClassVar[Mapping[str, tuple[Any, ...]]] = {}
+    by_default: ClassVar[bool] = True
+
+    def __init_subclass__(cls, *, abstract: bool = False, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if not abstract:
+            _register(cls)
+
+    def gaps(self, part: Any) -> list[Gap]:
+        """Every reason why the theorem does not cover the part; empty if it does."""
+        if type(part) is not self.about:
+            reason = f"{self.name} is about a {self.about.__name__}, not about a {type(part).__name__}"
+            return [Gap("part", reason, "certify it by another theorem")]
         found = []
-        for axis in ("adjacency", "sampling", "noise", "view"):
-            value = getattr(mechanism, axis)
-            found += self._axis_gaps(axis, value)
-            for name in _SUB_AXES.get(axis, ()):
-                if f"{axis}.{name}" in self.covers and hasattr(value, name):
-                    found += self._axis_gaps(f"{axis}.{name}", getattr(value, name))
-        return found or self.relations(mechanism)
+        for axis in self.about.axes:
+            found += self._axis_gaps(axis, getattr(part, axis))
+        for name in self.covers:
+            axis, _, inner = name.partition(".")
+            if inner and hasattr(getattr(part, axis), inner):
+                found += self._axis_gaps(name, getattr(getattr(part, axis), inner))
+        return found or self.relations(part)
 
     def _axis_gaps(self, axis: str, value: object) -> list[Gap]:
-        allowed = self.covers.get(axis, ())
-        if any(value is a or (isinstance(a, type) and isinstance(value, a)) for a in allowed):
-            return []
-        reason = f"{self.theorem.name} does not cover {_shown(value)}"
+        for allowed in self.covers.get(axis, ()):
+            if value is allowed or type(value) is allowed:
+                return []
+        reason = f"{self.name} does not cover {_shown(value)}"
         return [Gap(axis, reason, _REMEDY.get(axis, "change it"))]
 
-    def relations(self, mechanism: Mechanism) -> list[Gap]:
+    def relations(self, part: Any) -> list[Gap]:
         """Gaps between axes that are each covered alone (e.g. more bands than groups)."""
         return []
 
     @abstractmethod
-    def curve(self, mechanism: Mechanism) -> Curve:
+    def curve(self, part: Any) -> Curve:
         """The theorem's bound; called only if there are no gaps."""
 
-    def assumptions(self, mechanism: Mechanism) -> tuple[Assumption, ...]:
-        """What the bound rests on, with who vouches for it."""
-        return (_bounded(mechanism), *_sampled(mechanism), PUBLIC_NUMBERS)
+    def assumptions(self, part: Any) -> tuple[Assumption, ...]:
+        """What the bound rests on."""
+        return (_bounded(part), *_sampled(part), PUBLIC_NUMBERS)
 
-    def apply(self, mechanism: Mechanism) -> Curve:
+    def apply(self, part: Any) -> Curve:
         """The curve, or a refusal that names the first gap.
 
         Args:
-            mechanism: what is to be certified.
+            part: what is to be certified.
 
         Returns:
             The theorem's curve.
 
         Raises:
-            NotCovered: if the theorem does not cover the mechanism.
+            NotCovered: if the theorem does not cover the part.
         """
-        gaps = self.gaps(mechanism)
+        gaps = self.gaps(part)
         if gaps:
             raise NotCovered("; ".join(map(str, gaps)), axis=gaps[0].axis)
-        return self.curve(mechanism)
+        return self.curve(part)
+
+    def examples(self, plain: Mechanism) -> tuple[Part, ...]:
+        """Parts that the theorem covers, for the contract tests: at least one for each sampling and noise.
+
+        Args:
+            plain: full batches with constant ratio; the parts are to have its relation, ratio and steps.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} gives no example for the contract tests: write examples(self, plain), which "
+            "returns variants of the mechanism `plain` that it covers, e.g. (replace(plain, sampling=Poisson(0.2)),)"
+        )
+
+    def __repr__(self) -> str:
+        return f"<theorem {self.id}>"
+
+
+# -- the registry -----------------------------------------------------------------------------------------------
+
+
+def _register(cls: type[Theorem]) -> None:
+    missing = [name for name in ("id", "name", "reference") if name not in vars(cls)]
+    missing += ["view"] if not hasattr(cls, "view") else []
+    if missing:
+        raise TypeError(
+            f"{cls.__name__} states no {', '.join(missing)}: certificates show id, name, reference and view of a "
+            "theorem (a base of several theorems says abstract=True)"
+        )
+    old = _registry.get(cls.id)
+    if old is not None and (old.__module__, old.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise TypeError(f"the id {cls.id!r} belongs to {old.__module__}.{old.__qualname__}: choose another one")
+    _registry[cls.id] = cls
+
+
+_instances: dict[type[Theorem], Theorem] = {}
+
+
+def theorems(about: type[Any] | None = None) -> tuple[Theorem, ...]:
+    """Every theorem that is defined, sorted by ``id``.
+
+    Args:
+        about: only those about this type of part.
+
+    Returns:
+        One object per theorem, always the same.
+    """
+    found = [cls for _, cls in sorted(_registry.items()) if about is None or cls.about is about]
+    return tuple(_instances.setdefault(cls, cls()) for cls in found)
+
+
+def theorem_named(id: str, about: type[Any] | None = None) -> Theorem:
+    """The theorem with this ``id``.
+
+    Args:
+        id: as written in certificates.
+        about: the type of part it must be about.
+
+    Returns:
+        The theorem.
+
+    Raises:
+        InvalidInput: if there is none.
+    """
+    known = {theorem.id: theorem for theorem in theorems(about)}
+    if id not in known:
+        raise InvalidInput(f"theorem must be one of {', '.join(known)}, got {id!r}")
+    return known[id]
+
+
+# -- what many theorems share -----------------------------------------------------------------------------------
 
 
 PUBLIC_NUMBERS = Assumption(
@@ -170,7 +250,7 @@ SECRET_DURATION = Assumption("nobody learns anything from how long the run takes
 def _bounded(mechanism: Mechanism) -> Assumption:
     if mechanism.adjacency is not Adjacency.REPLACE_ONE:
         how, step = "has norm at most C, so that neighbours move the sum by at most C", "C"
-    elif isinstance(mechanism.sampling, FullBatch):
+    elif type(mechanism.sampling) is FullBatch:
         how = "has norm at most C and lies within Δ ≤ 2C of any other, so that neighbours move the sum by at most Δ"
         step = "Δ"
     else:
@@ -183,19 +263,8 @@ def _bounded(mechanism: Mechanism) -> Assumption:
 
 
 def _sampled(mechanism: Mechanism) -> tuple[Assumption, ...]:
-    if isinstance(mechanism.sampling, FullBatch):
-        return ()
-    if isinstance(mechanism.sampling, Separated):  # somebody else's batches: the channel cannot draw them
-        text = "each record takes part only as often, and as far apart, as stated"
-        return (Assumption(text, Evidence.DECLARED),)
-    words = {
-        Poisson: "every step reads each record independently with the stated probability",
-        CyclicPoisson: "groups take turns, and records of a group are read independently with the stated probability",
-        Cyclic: "batches are disjoint and visited in a fixed cyclic order",
-        Shuffled: "batches are disjoint within an epoch, so that a record is read once per epoch",
-        WithoutReplacement: "every step reads a batch of a fixed size",
-    }
-    return (Assumption(words[type(mechanism.sampling)], Evidence.ENFORCED),)
+    sampling = mechanism.sampling
+    return (Assumption(sampling.assumption, sampling.evidence),) if sampling.assumption else ()
 
 
 def _chain_assumptions(view: LastIterate | BlockSweeps) -> tuple[Assumption, ...]:
@@ -223,15 +292,16 @@ def _chain_assumptions(view: LastIterate | BlockSweeps) -> tuple[Assumption, ...
 def fixed_membership(mechanism: Mechanism) -> list[Gap]:
     """Disjoint or fixed-size batches under add/remove: one record more moves *other* records to other batches."""
     sampling = mechanism.sampling
-    if mechanism.adjacency is not Adjacency.ADD_REMOVE or isinstance(sampling, FullBatch | Poisson):
+    if mechanism.adjacency is not Adjacency.ADD_REMOVE or sampling.independent:
         return []
     reason = f"under add/remove a record more moves other records between the batches of {_shown(sampling)}"
     return [Gap("sampling", reason, "use replace-one or zero-out, full batches, or Poisson sampling")]
 
 
-class ChainAccountant(Accountant):
+class ChainTheorem(Theorem, abstract=True):
     """A theorem about the last state of a hidden chain: what all of them cover and assume."""
 
+    view: ClassVar[str] = "the final model"
     covers: ClassVar[Mapping[str, tuple[Any, ...]]] = {
         "adjacency": tuple(Adjacency),
         "sampling": (FullBatch, Cyclic),
@@ -242,8 +312,15 @@ class ChainAccountant(Accountant):
         "view.noise_shape": (NoiseShape.ISOTROPIC,),
     }
 
-    def assumptions(self, mechanism: Mechanism) -> tuple[Assumption, ...]:
+    def assumptions(self, part: Mechanism) -> tuple[Assumption, ...]:
         """Composition's assumptions and those of the chain."""
-        view = mechanism.view
+        view = part.view
         assert isinstance(view, LastIterate | BlockSweeps)
-        return (*super().assumptions(mechanism), *_chain_assumptions(view))
+        return (*super().assumptions(part), *_chain_assumptions(view))
+
+    @staticmethod
+    def period(mechanism: Mechanism) -> int:
+        """Every how many steps a record is read (1: at each of them)."""
+        k = mechanism.sampling.period
+        assert k is not None  # so have all samplings on the whitelist
+        return k

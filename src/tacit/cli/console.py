@@ -50,11 +50,11 @@ def print_json(data: object) -> None:
 
 @contextlib.contextmanager
 def bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A progress bar on stderr, if somebody is watching."""
+    """A progress bar on stderr, on a terminal only."""
     if not watched():
         yield None
         return
-    from tacit.estimators._progress import bar as shown
+    from tacit.inputs.progress import progress_bar
 
-    with shown(what, True) as tick:
+    with progress_bar(what, True) as tick:
         yield tick

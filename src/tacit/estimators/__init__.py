@@ -9,8 +9,8 @@ from typing import Any
 _HOMES = {
     "DPBlockMLPClassifier": "block_networks",
     "DPBlockMLPRegressor": "block_networks",
-    "DPConvexReLUClassifier": "networks",
-    "DPConvexReLURegressor": "networks",
+    "DPConvexReLUClassifier": "convex_relu",
+    "DPConvexReLURegressor": "convex_relu",
     "DPElasticNet": "regression",
     "DPGeneralizedLinear": "generalized",
     "DPHuberRegressor": "regression",
@@ -18,11 +18,11 @@ _HOMES = {
     "DPLinearRegression": "regression",
     "DPLinearSVC": "classification",
     "DPLogisticRegression": "classification",
-    "DPNMF": "factorise",
+    "DPNMF": "nmf",
     "DPQuantileScaler": "scalers",
     "DPRidge": "regression",
     "DPSelection": "selection",
-    "DPSoftmaxRegression": "networks",
+    "DPSoftmaxRegression": "softmax",
     "DPStandardScaler": "scalers",
     "certificate_of": "certificates",
     "load_model": "saving",
@@ -32,7 +32,7 @@ _HOMES = {
     "save_model": "saving",
 }
 
-__all__ = sorted(_HOMES)  # noqa: PLE0605
+__all__ = sorted(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,6 @@
 """Public feature maps on disk: by name and parameters, never by what they drew, and checked when they are made again.
 
-A map is a function of its parameters and of the number of columns (``tacit.features.FeatureMap``), so a file needs no
+A map is a function of its parameters and of the number of columns (``tacit.maps.FeatureMap``), so a file needs no
 more. A closed list of classes may be named: loading runs no foreign code. Whether a later version still makes the same
 map is seen on three made-up records.
 """
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from sklearn import preprocessing as sk
 from sklearn.pipeline import FeatureUnion, Pipeline
 
-from tacit import features, maps
+from tacit import maps
 from tacit.errors import InvalidInput
 from tacit.estimators.plain import from_plain, to_plain
 
@@ -25,12 +25,12 @@ __all__ = ["agrees", "leaves", "map_from_plain", "map_to_plain", "sample_of_maps
 SINGLE: dict[str, Any] = {
     cls.__name__: cls
     for cls in (
-        features.Deskew,
-        features.Hog,
-        features.NormScaler,
-        features.RandomFourier,
-        features.RandomRelu,
-        features.ReluGates,
+        maps.Deskew,
+        maps.Hog,
+        maps.NormScaler,
+        maps.RandomFourier,
+        maps.RandomRelu,
+        maps.ReluGates,
         maps.BoundsScaler,
         maps.PublicOneHotEncoder,
         sk.Binarizer,
@@ -47,7 +47,7 @@ COMPOSITE: dict[str, tuple[type, str, str | None, Callable[..., Any]]] = {
         "transformer_weights",
         lambda parts, weights: FeatureUnion(parts, transformer_weights=weights),
     ),
-    "Join": (features.Join, "maps", "weights", features.Join),
+    "Join": (maps.Join, "maps", "weights", maps.Join),
 }
 """Maps of maps: the class, where its parts and their weights are, and its maker."""
 WORDS = ("passthrough", "drop")
@@ -61,7 +61,7 @@ def map_to_plain(value: Any) -> Any:
     """Plain data that ``map_from_plain`` turns into a map with the same parameters, not fitted.
 
     Args:
-        value: a map of ``tacit.features``, a Pipeline, FeatureUnion or ``Join`` of them; or None.
+        value: a map of ``tacit.maps``, a Pipeline, FeatureUnion or ``Join`` of them; or None.
 
     Returns:
         What ``json.dumps`` takes.
@@ -86,7 +86,7 @@ def map_to_plain(value: Any) -> Any:
             out["weights"] = {str(name): to_plain(weight, "features: weights") for name, weight in weights.items()}
         return out
     raise InvalidInput(
-        f"features hold a {kind}, whose code a model file cannot hold: use maps of tacit.features, also in a Pipeline, "
+        f"features hold a {kind}, whose code a model file cannot hold: use maps of tacit.maps, also in a Pipeline, "
         "FeatureUnion or Join"
     )
 

@@ -17,7 +17,7 @@ from sklearn.base import is_classifier
 from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.estimators._maps import agrees, leaves, sample_of_maps, sample_of_rows, width_of
-from tacit.estimators._outputs import OutputModel
+from tacit.estimators.multi_output import OutputModel
 from tacit.mechanism import Mechanism, Selection
 
 __all__ = ["LONGEST_RUN", "REBUILT", "describe", "rebuild"]

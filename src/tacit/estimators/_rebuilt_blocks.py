@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit import _validate
+from tacit import _codec, _validate
 from tacit.errors import InvalidInput
 from tacit.estimators._labels import class_list
 from tacit.estimators._maps import agrees, sample_of_rows
@@ -23,7 +23,6 @@ from tacit.estimators.block_networks import DPBlockMLPClassifier, DPBlockMLPRegr
 from tacit.estimators.factorise import DPNMF
 from tacit.estimators.plain import from_plain, to_plain
 from tacit.mechanism import Mechanism, Plan
-from tacit.mechanism.serialise import from_json, to_json
 from tacit.problem import Penalty, TargetUnits
 from tacit.problem.layers import Convolution, ConvolutionMap, Dense, LayerMap
 from tacit.problem.network import Architecture
@@ -152,7 +151,7 @@ def check_length(certificate: Any) -> None:
     Raises:
         InvalidInput: if it has more than a million steps or releases.
     """
-    plan = from_json(certificate["plan"])
+    plan = _codec.decode(certificate["plan"], limit=math.inf)  # schedules stay runs until they are checked
     if not isinstance(plan, Plan):
         raise InvalidInput("it has no plan")
     for part in plan:
@@ -213,7 +212,7 @@ def rebuild_blocks(model: BlockModel, public: Any) -> None:
         first = _certified_part(model, n, len(model.coefs_))
         found, _, network = model._planned(n, model.n_features_in_, K, _noise(first))
         _check_network(model, network, public["network"])
-    if not _alike(to_json(found.certificate.plan), to_json(model.certificate_.plan)):
+    if not _alike(_codec.encode(found.certificate.plan), _codec.encode(model.certificate_.plan)):
         raise InvalidInput(f"its plan is not the one that was certified (plan_, certificate_): {_CHANGED}")
     _check_marks(model)
     _check_starts(found.blocks, public["start"])

@@ -9,10 +9,12 @@ from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
+import numpy as np
 from sklearn.base import BaseEstimator
 
+from tacit import _validate
 from tacit.accounting import Certificate, certify
-from tacit.errors import NotCovered
+from tacit.errors import InvalidInput, NotCovered
 from tacit.inputs.parameters import check_parameters
 from tacit.inputs.progress import progress_bar
 from tacit.ledger import Ledger
@@ -46,6 +48,7 @@ class Table:
         outputs: classes, or columns of the target.
         classes: the labels, or None.
         marks: what the certificate must say about them.
+        single_target: whether the target is one column, without an axis of its own.
     """
 
     n: int
@@ -55,6 +58,7 @@ class Table:
     outputs: int = 1
     classes: Any = None
     marks: tuple[str, ...] = ()
+    single_target: bool = True
 
 
 class Planned(Protocol):
@@ -132,7 +136,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         return ()
 
     def _unused_parameters(self) -> dict[str, str]:
-        """Options that have no effect with the others, and with which one."""
+        """Options that have no effect, each with the parameter whose value makes it so; None means "not stated"."""
         return {}
 
     # -- the one way ------------------------------------------------------------------------------------------------
@@ -156,6 +160,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         table = _without_secret_count(table, budget)
         certificate, planned = draft._reserved(table, budget)
         with (
+            np.errstate(all="ignore"),  # a solver's own warnings come and go with the noise
             progress_bar(type(self).__name__, self._progress()) as progress,
             open_session(
                 certificate,
@@ -172,18 +177,23 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         publish(self, draft, {"notes_": (), **draft._fitted(planned, solution, table)}, session.certificate)
         return self
 
-    def planned_certificate(self, n_records: int, n_features: int, *, sparse: bool = False) -> Certificate:
+    def planned_certificate(
+        self, n_records: int, n_features: int, *, sparse: bool = False, n_outputs: int | None = None
+    ) -> Certificate:
         """What ``fit`` is going to certify for a table of this shape; no record is read.
 
         Args:
             n_records: rows.
             n_features: columns.
             sparse: whether the table is a sparse matrix, whose zeros must stay zero.
+            n_outputs: columns of the target, for regressors of several; one if missing.
 
         Returns:
             The certificate, without the mark of a seed.
         """
         table = dataclasses.replace(self._shape(n_records, n_features), sparse=sparse)
+        if n_outputs is not None and table.classes is None:
+            table = dataclasses.replace(table, outputs=_validate.positive_int(n_outputs=n_outputs))
         budget = self._budget(table)
         return self._reserved(_without_secret_count(table, budget), budget)[0]
 
@@ -219,6 +229,9 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _budget(self, table: Table) -> Budget:
         """ε, δ, relation and view, checked."""
+        for name, why in self._unused_parameters().items():
+            if getattr(self, name) is not None:
+                raise InvalidInput(f"{name} has no effect with {why}={getattr(self, why)!r}: leave it out")
         relation = Adjacency.parse(self.adjacency)
         check_parameters(self, None if relation is Adjacency.ADD_REMOVE else table.n)
         if relation is Adjacency.ADD_REMOVE and not self.secret_count:

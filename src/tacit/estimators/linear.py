@@ -98,9 +98,7 @@ class LinearFit:
         coef = solution.v[first:] * ratio
         constant = shift + scale * solution.v[0] - coef @ self.features.centre if first else 0.0
         errors = solution.standard_errors
-        return Coefficients(
-            coef, float(constant), None if errors is None else errors[first:] * ratio, solution.notes
-        )
+        return Coefficients(coef, float(constant), None if errors is None else errors[first:] * ratio, solution.notes)
 
 
 class LinearModel(PrivateEstimator):
@@ -149,9 +147,7 @@ class LinearModel(PrivateEstimator):
     def _features(self, table: Table) -> FeatureBounds:
         keep_zero = not self.fit_intercept
         constant = bool(self.fit_intercept)
-        return feature_bounds(
-            self.feature_bounds, table.p, sparse=table.sparse, keep_zero=keep_zero, constant=constant
-        )
+        return feature_bounds(self.feature_bounds, table.p, sparse=table.sparse, keep_zero=keep_zero, constant=constant)
 
     def _planned(self, table: Table, budget: Budget) -> LinearFit:
         """The problem in mapped units (the penalty stays on the user's coefficients), and a plan for each function."""
@@ -166,9 +162,7 @@ class LinearModel(PrivateEstimator):
         found = features.range()
         facts = Facts(table.n, found.low, found.high)
         problem = Problem(loss.rescaled(scale), mapped, facts, bool(self.fit_intercept))
-        share = Budget(
-            budget.epsilon, budget.delta, budget.adjacency, budget.view, budget.unit, copies=len(targets)
-        )
+        share = Budget(budget.epsilon, budget.delta, budget.adjacency, budget.view, budget.unit, copies=len(targets))
         solver = choose(problem, share)
         solver.check(problem, share)
         plan = Plan.of(*[solver.plan(problem, share)] * len(targets))
@@ -214,7 +208,8 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
     def _read(self, X: Any, y: Any) -> tuple[Table, Any, Any]:
         self._check_given("target_bounds")
         X, y = validate_table(self, X, y, accept_sparse="csc")
-        return Table(*X.shape, sparse.issparse(X), X.dtype), X, numbers_of(y)
+        n, p = X.shape
+        return Table(n, p, sparse.issparse(X), X.dtype), X, numbers_of(y)
 
     def _shape(self, n_records: int, n_features: int) -> Table:
         return Table(n_records, n_features)
@@ -249,7 +244,8 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         y = labels_of(y)
         classes, marks = class_list(self.classes, y)
         index = class_numbers(classes, y)
-        return Table(*X.shape, sparse.issparse(X), X.dtype, len(classes), classes, marks), X, index
+        n, p = X.shape
+        return Table(n, p, sparse.issparse(X), X.dtype, len(classes), classes, marks), X, index
 
     def _shape(self, n_records: int, n_features: int) -> Table:
         classes, marks = class_list(self.classes, ())

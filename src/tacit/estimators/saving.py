@@ -20,7 +20,6 @@ from tacit.accounting import Certificate
 from tacit.errors import InvalidInput, TacitError
 from tacit.estimators._linear import LinearModel
 from tacit.estimators._maps import map_from_plain, map_to_plain
-from tacit.estimators._outputs import OutputModel
 from tacit.estimators._rebuilt import REBUILT, describe, rebuild
 from tacit.estimators._rebuilt_blocks import (
     BlockModel,
@@ -34,11 +33,13 @@ from tacit.estimators._rebuilt_blocks import (
 )
 from tacit.estimators.block_networks import DPBlockMLPClassifier, DPBlockMLPRegressor
 from tacit.estimators.classification import DPLinearSVC, DPLogisticRegression
+from tacit.estimators.convex_relu import DPConvexReLUClassifier, DPConvexReLURegressor
 from tacit.estimators.factorise import DPNMF
 from tacit.estimators.generalized import DPGeneralizedLinear
-from tacit.estimators.networks import DPConvexReLUClassifier, DPConvexReLURegressor, DPSoftmaxRegression
+from tacit.estimators.multi_output import OutputModel
 from tacit.estimators.plain import from_plain, to_plain
 from tacit.estimators.regression import DPElasticNet, DPHuberRegressor, DPLasso, DPLinearRegression, DPRidge
+from tacit.estimators.softmax import DPSoftmaxRegression
 from tacit.mechanism import Adjacency
 
 __all__ = ["load_model", "load_model_and_extra", "save_model"]

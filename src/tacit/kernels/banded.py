@@ -1,7 +1,7 @@
 """Banded lower-triangular matrices: filtered noise, its adjoint, the certificate's matrix and streaming rows.
 
-Layout, as in ``mechanism.Factorised``: C by columns, ``bands[j, i] = C[j+i, j]``, entries beyond the last row are zero
-and stay zero. Filters D by rows, ``taps[t, i] = D[t, t−i]``. Inputs are trusted: finite, diagonals not zero.
+Layout, as in ``mechanism.CorrelatedNoise``: C by columns, ``bands[j, i] = C[j+i, j]``, entries beyond the last row are
+zero and stay zero. Filters D by rows, ``taps[t, i] = D[t, t−i]``. Inputs are trusted: finite, diagonals not zero.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ def read_claim(certificate: Certificate) -> Claim:
     missing = [name for name in names if not hasattr(certificate, name)]
     if missing:
         kind = type(certificate).__name__
-        raise InvalidInput(f"not a certificate: {kind} lacks {', '.join(missing)}; pass what an accountant returned")
+        raise InvalidInput(f"not a certificate: {kind} lacks {', '.join(missing)}; pass what certify returned")
     if not (callable(certificate.epsilon) and callable(certificate.to_json)):
         raise InvalidInput("not a certificate: epsilon and to_json must be methods")
     if not isinstance(certificate.adjacency, Enum):

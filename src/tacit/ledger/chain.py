@@ -107,9 +107,19 @@ class Entry:
         """What the entry costs."""
         return Charge(self.kind, self.mu, self.epsilon, self.delta)
 
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """What the certificate says besides its numbers, e.g. "not private: seeded"; none of certificates of others."""
+        try:
+            found = json.loads(self.certificate)["marks"]
+        except (ValueError, LookupError, TypeError):
+            return ()
+        return tuple(map(str, found)) if isinstance(found, list) else ()
+
     def __str__(self) -> str:
         note = f" {self.note!r}" if self.note else ""
-        return f"#{self.id} {self.time} {self.charge} [{self.digest[:12]}]{note}"
+        marks = f" ({'; '.join(self.marks)})" if self.marks else ""
+        return f"#{self.id} {self.time} {self.charge} [{self.digest[:12]}]{note}{marks}"
 
 
 # Written out once: ``astuple`` copies every field and takes longer than the hash.

@@ -153,7 +153,7 @@ class TargetBounds:
         high: the upper bound.
         centre: what becomes 0.
         scale: what becomes 1; for a fixed target any number serves.
-        logarithmic: whether the model predicts the logarithm of the target: t = y/high in [0, 1].
+        logarithmic: whether the model predicts the logarithm of the target: t = y/scale, and zero stays zero.
     """
 
     low: float
@@ -163,7 +163,15 @@ class TargetBounds:
     logarithmic: bool = False
 
     @classmethod
-    def between(cls, low: float, high: float, *, keep_zero: bool = False, logarithmic: bool = False) -> TargetBounds:
+    def between(
+        cls,
+        low: float,
+        high: float,
+        *,
+        keep_zero: bool = False,
+        logarithmic: bool = False,
+        geometric: bool = False,
+    ) -> TargetBounds:
         """From checked bounds.
 
         Args:
@@ -171,12 +179,13 @@ class TargetBounds:
             high: the upper bound.
             keep_zero: whether zero must stay zero (a model without an intercept).
             logarithmic: whether the model predicts the logarithm of the target.
+            geometric: whether targets are then measured in units of the geometric mean of their bounds.
 
         Returns:
             The map.
         """
-        if logarithmic:
-            return cls(low, high, 0.0, high, True)
+        if logarithmic:  # in units of the geometric mean, or of the upper bound where zero occurs
+            return cls(low, high, 0.0, float(np.sqrt(low) * np.sqrt(high)) if low > 0 and geometric else high, True)
         if keep_zero:
             return cls(low, high, 0.0, max(abs(low), abs(high)) or 1.0)
         return cls(low, high, low / 2 + high / 2, (high / 2 - low / 2) or 1.0)
@@ -236,4 +245,5 @@ def target_bounds(bounds: object, *, loss: Loss | None = None, keep_zero: bool =
         raise InvalidInput(
             f"target_bounds of the {loss.name} loss must be positive (low {least}), got ({low:g}, {high:g})"
         )
-    return TargetBounds.between(low, high, keep_zero=keep_zero, logarithmic=positive)
+    strictly = loss is not None and loss.strictly_positive
+    return TargetBounds.between(low, high, keep_zero=keep_zero, logarithmic=positive, geometric=strictly)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,24 +27,32 @@ ROW_MAPS: dict[str, type[RowMap]] = {}
 
 @dataclass(frozen=True, eq=False)
 class Range:
-    """Where the columns of a row lie.
+    """Where the columns of a row lie, and how long a row may be.
 
     Attributes:
         low: the smallest value of each column.
         high: the largest value of each column.
+        radius: the largest ℓ2 norm of a row, where more is known than the columns tell.
     """
 
     low: Array
     high: Array
+    radius: float = float("inf")
 
     @property
     def norm(self) -> float:
         """The largest ℓ2 norm of a row."""
-        return float(np.linalg.norm(np.maximum(np.abs(self.low), np.abs(self.high))))
+        return min(float(np.linalg.norm(np.maximum(np.abs(self.low), np.abs(self.high)))), self.radius)
 
 
 class RowMap(ABC):
-    """A public map of one row with a certified range."""
+    """A public map of one row with a certified range.
+
+    Attributes:
+        by_rows: whether tables are made some rows at a time, in C order, rather than whole, column by column.
+    """
+
+    by_rows: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -3,7 +3,7 @@
 from tacit.mechanism.adjacency import Adjacency
 from tacit.mechanism.frozen import FrozenArray, Schedule
 from tacit.mechanism.mechanism import Mechanism, Part, Plan, Selection, Trials
-from tacit.mechanism.noise import Factorised, Independent, Noise
+from tacit.mechanism.noise import CorrelatedNoise, Independent, Noise
 from tacit.mechanism.sampling import (
     Cyclic,
     CyclicPoisson,
@@ -15,6 +15,9 @@ from tacit.mechanism.sampling import (
     Separated,
     Shuffled,
     WithoutReplacement,
+    batch_count,
+    batch_runs,
+    batch_sizes,
 )
 from tacit.mechanism.view import (
     AllIterates,
@@ -32,10 +35,10 @@ __all__ = [
     "Adjacency",
     "AllIterates",
     "BlockSweeps",
+    "CorrelatedNoise",
     "Cyclic",
     "CyclicPoisson",
     "Evidence",
-    "Factorised",
     "FrozenArray",
     "FullBatch",
     "Groups",
@@ -59,4 +62,7 @@ __all__ = [
     "Trials",
     "View",
     "WithoutReplacement",
+    "batch_count",
+    "batch_runs",
+    "batch_sizes",
 ]

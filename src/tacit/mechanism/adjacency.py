@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from enum import Enum
 
+from tacit._codec import described
 from tacit.errors import InvalidInput
 
 __all__ = ["Adjacency"]
 
 
+@described("Adjacency")
 class Adjacency(Enum):
     """The relation between neighbouring data sets; guarantees under different ones never mix.
 
@@ -21,10 +23,9 @@ class Adjacency(Enum):
     ZERO_OUT = "zero-out"
     REPLACE_ONE = "replace-one"
 
-    @property
-    def sum_factor(self) -> float:
+    def __init__(self, word: str) -> None:
+        self.sum_factor = 2.0 if word == "replace-one" else 1.0
         """How far a sum of unit-norm contributions can move between neighbours."""
-        return 2.0 if self is Adjacency.REPLACE_ONE else 1.0
 
     @property
     def sentence(self) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
+from tacit._codec import leaf
 from tacit.errors import InvalidInput
 
 __all__ = ["FrozenArray", "Schedule"]
@@ -60,6 +61,7 @@ class _ByContent:
         raise AttributeError(f"{type(self).__name__} is read-only")
 
 
+@leaf("array")
 class FrozenArray(_ByContent):
     """A finite float64 array, read-only and hashable (matrices of a mechanism, e.g. a strategy C)."""
 
@@ -76,6 +78,15 @@ class FrozenArray(_ByContent):
         """The read-only array."""
         return self._values
 
+    def to_json(self) -> Any:
+        """Nested lists of plain numbers (floats round-trip exactly through JSON)."""
+        return self._values.tolist()
+
+    @classmethod
+    def from_json(cls, data: Any) -> FrozenArray:
+        """The inverse of ``to_json``."""
+        return cls(data)
+
     def __reduce__(self) -> tuple[Any, ...]:
         return (FrozenArray, (np.array(self._values),))
 
@@ -83,6 +94,7 @@ class FrozenArray(_ByContent):
         return f"FrozenArray(shape={self._values.shape})"
 
 
+@leaf("schedule")
 class Schedule(_ByContent):
     """One non-negative number per step, stored as runs: a constant over 10⁷ steps is one run.
 
@@ -198,6 +210,11 @@ class Schedule(_ByContent):
     def from_json(cls, data: dict[str, Iterable[float]]) -> Schedule:
         """The inverse of ``to_json``."""
         return cls(list(data["values"]), list(data["counts"]))
+
+    @staticmethod
+    def json_size(data: dict[str, Iterable[float]]) -> int:
+        """The number of steps that the runs stand for."""
+        return sum(max(math.ceil(count), 1) for count in data["counts"])
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Schedule, (np.array(self._values), np.array(self._counts)))

@@ -2,22 +2,51 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol, Self
 
 from tacit import _validate
+from tacit._codec import described, is_described
 from tacit.errors import InvalidInput
 from tacit.mechanism.adjacency import Adjacency
 from tacit.mechanism.frozen import Schedule
-from tacit.mechanism.noise import Independent, Noise
+from tacit.mechanism.noise import CorrelatedNoise, Independent, Noise
 from tacit.mechanism.sampling import Cyclic, FullBatch, Sampling
-from tacit.mechanism.view import AllIterates, BlockSweeps, LastIterate, View
+from tacit.mechanism.view import AllIterates, LastIterate, Start, View
 
 __all__ = ["Mechanism", "Part", "Plan", "Selection", "Trials"]
 
 
+class Part(Protocol):
+    """What a plan may hold: a described record under one relation; a theorem names the type of part it is about.
+
+    ``axes`` are the attributes that a theorem must list to cover the part (``Theorem.covers``).
+    """
+
+    axes: ClassVar[tuple[str, ...]]
+
+    def __hash__(self) -> int: ...
+
+    @property
+    def adjacency(self) -> Adjacency:
+        """The neighbouring relation."""
+
+    @property
+    def unit(self) -> str:
+        """Whose data one record is."""
+
+    @property
+    def label(self) -> str:
+        """What the part does, for people."""
+
+    @property
+    def start(self) -> Start:
+        """Where it starts: at a public point, or at one that must have been released before."""
+
+
+@described("Mechanism", expands=("steps",))
 @dataclass(frozen=True, kw_only=True)
 class Mechanism:
     """Noisy sums over records, released step by step.
@@ -48,6 +77,8 @@ class Mechanism:
     unit: str = "record"
     label: str = "training"
 
+    axes: ClassVar[tuple[str, ...]] = ("adjacency", "sampling", "noise", "view")
+
     def __post_init__(self) -> None:
         store = object.__setattr__
         store(self, "adjacency", Adjacency.parse(self.adjacency))
@@ -56,31 +87,19 @@ class Mechanism:
         store(self, "ratio", self._ratio_schedule())
         if not (isinstance(self.unit, str) and self.unit):
             raise InvalidInput("unit must be a word such as 'record' or 'person'")
-        for name in ("sampling", "noise", "view"):
-            value = getattr(self, name)
-            if not dataclasses.is_dataclass(value) or isinstance(value, type):
-                raise InvalidInput(f"{name} must be a description such as FullBatch(), got {value!r}")
-        self._check_view()
-        if isinstance(self.sampling, Cyclic) and self.sampling.n_batches > self.steps:
-            raise InvalidInput(
-                f"{self.sampling.n_batches} batches in {self.steps} steps: no epoch is ever finished; "
-                "lower n_batches or raise steps"
-            )
+        for name, kind, example in (
+            ("sampling", Sampling, "FullBatch()"),
+            ("noise", Noise, "Independent()"),
+            ("view", View, "AllIterates()"),
+        ):
+            _check_axis(name, getattr(self, name), kind, example)
+        self.view.check(self.ratio, self.steps, self.releases)
+        self.sampling.check(self.steps)
 
     def _ratio_schedule(self) -> Schedule:
         if isinstance(self.ratio, Schedule) and len(self.ratio) == self.steps * self.releases:
             return self.ratio
         return Schedule.of(self.ratio, self.steps, name="ratio")
-
-    def _check_view(self) -> None:
-        if isinstance(self.view, LastIterate):
-            for name in ("lipschitz", "noise_std"):
-                if len(getattr(self.view, name)) != self.steps:
-                    raise InvalidInput(f"view.{name} must hold one value per step ({self.steps})")
-            if self.releases != 1:
-                raise InvalidInput("a last-iterate view has one release per step: its noise covers the whole state")
-        if isinstance(self.view, BlockSweeps) and self.view.coupling.values.shape[0] != self.releases:
-            raise InvalidInput("a block-sweep view has one release per block and step: set releases to p")
 
     @property
     def step_ratio(self) -> Schedule:
@@ -90,7 +109,35 @@ class Mechanism:
         per_release = self.ratio.to_array().reshape(self.steps, self.releases)
         return Schedule((per_release**2).sum(axis=1) ** 0.5)
 
+    @property
+    def start(self) -> Start:
+        """Where the state starts."""
+        return self.view.start
 
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """Objects for the contract tests."""
+        plain = cls(adjacency=Adjacency.REPLACE_ONE, ratio=Schedule.constant(0.5, 6), steps=6)
+        hidden, noise = LastIterate.examples()[0], CorrelatedNoise.toeplitz([1.0, 0.5])
+        return (
+            plain,
+            replace(plain, sampling=Cyclic(3), noise=noise, view=hidden),
+            replace(plain, ratio=Schedule([0.0, 0.5, 1.0], [4, 4, 4]), releases=2, label="two sums per step"),
+        )
+
+
+def _check_axis(name: str, value: object, kind: type, example: str) -> None:
+    if not isinstance(value, kind):
+        raise InvalidInput(f"{name} must be a {kind.__name__} such as {example}, got {value!r}")
+    if not is_described(value):
+        cls = type(value).__name__
+        raise InvalidInput(
+            f"{name} is a {cls}, which could be written to a ledger but not read back: decorate the class with "
+            f'@described("{cls}")'
+        )
+
+
+@described("Trials")
 @dataclass(frozen=True)
 class Trials:
     """How many candidates a private selection tries: a random number that stays secret.
@@ -114,7 +161,13 @@ class Trials:
         if self.shape != math.inf and self.mean <= 1:
             raise InvalidInput(f"a truncated distribution has a mean above 1, got {self.mean!r}")
 
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """Objects for the contract tests."""
+        return (cls(2.5), cls(3.0, 1.0))
 
+
+@described("Selection")
 @dataclass(frozen=True, kw_only=True)
 class Selection:
     """The best of a secret random number of independent runs, by a score that is part of each run.
@@ -131,6 +184,8 @@ class Selection:
     trials: Trials
     holdout: tuple[Mechanism, ...] = ()
     label: str = "private selection"
+
+    axes: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         for name in ("base", "holdout"):
@@ -153,9 +208,16 @@ class Selection:
         """The privacy unit of the candidates."""
         return self.base[0].unit
 
+    @property
+    def start(self) -> Start:
+        """Where candidates start."""
+        return self.base[0].start
 
-Part = Mechanism | Selection
-"""What a plan may hold."""
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """Objects for the contract tests."""
+        one = Mechanism(adjacency=Adjacency.ZERO_OUT, ratio=Schedule([0.1]), steps=1)
+        return (cls(base=(one,), trials=Trials(3.0)), cls(base=(one, one), trials=Trials(3.0, 1.0), holdout=(one,)))
 
 
 def _one_relation(parts: tuple[Part, ...]) -> None:
@@ -166,6 +228,7 @@ def _one_relation(parts: tuple[Part, ...]) -> None:
         )
 
 
+@described("Plan")
 @dataclass(frozen=True)
 class Plan:
     """Everything one fit will do to the data, reserved as a whole before any record is read."""
@@ -176,7 +239,7 @@ class Plan:
         if not self.parts:
             raise InvalidInput("an empty plan promises nothing: add a mechanism")
         for part in self.parts:
-            if not isinstance(part, Part):
+            if not (is_described(part) and hasattr(part, "axes")):
                 raise InvalidInput(f"a plan holds mechanisms and selections, got {type(part).__name__}")
         _one_relation(self.parts)
 
@@ -197,6 +260,11 @@ class Plan:
     def unit(self) -> str:
         """The privacy unit of all parts."""
         return self.parts[0].unit
+
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """Objects for the contract tests."""
+        return (cls(Mechanism.examples()[:2]), cls(Selection.examples()))
 
     def __iter__(self) -> Iterator[Part]:
         return iter(self.parts)

@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tacit._codec import described
 from tacit.errors import InvalidInput
 from tacit.mechanism.frozen import FrozenArray
 
-__all__ = ["Factorised", "Independent", "Noise"]
+__all__ = ["CorrelatedNoise", "Independent", "Noise"]
 
 Array = NDArray[np.float64]
 
 
+class Noise:
+    """How noise is drawn. A subclass is a frozen dataclass with ``@described``; theorems list those they cover."""
+
+
+@described("Independent")
 @dataclass(frozen=True)
-class Independent:
+class Independent(Noise):
     """Every release has fresh Gaussian noise."""
 
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """Objects for the contract tests."""
+        return (cls(),)
 
+
+@described("Factorised")
 @dataclass(frozen=True)
-class Factorised:
+class CorrelatedNoise(Noise):
     """Noise rows of C⁻¹Z, with Z independent Gaussian and C lower-triangular, public.
 
     Equivalently, C·(sums) is released with independent noise, so a record's effect is a combination of
@@ -42,12 +55,17 @@ class Factorised:
             raise InvalidInput("the diagonal of C must be positive: C⁻¹ is applied row by row")
 
     @classmethod
-    def toeplitz(cls, coefficients: ArrayLike) -> Factorised:
+    def examples(cls) -> tuple[Self, ...]:
+        """Objects for the contract tests."""
+        return (cls(FrozenArray([[1.0, 0.5]])), cls(FrozenArray([[1.0, 0.5], [2.0, 0.0]])))
+
+    @classmethod
+    def toeplitz(cls, coefficients: ArrayLike) -> CorrelatedNoise:
         """C[i, j] = coefficients[i − j]."""
         return cls(FrozenArray(np.atleast_2d(np.asarray(coefficients, float)), name="coefficients"))
 
     @classmethod
-    def dense(cls, C: ArrayLike) -> Factorised:
+    def dense(cls, C: ArrayLike) -> CorrelatedNoise:
         """From a full lower-triangular matrix (small T).
 
         Args:
@@ -101,6 +119,3 @@ class Factorised:
             rows = min(len(column), steps - j)
             out[j : j + rows, j] = column[:rows]
         return out
-
-
-Noise = Independent | Factorised

@@ -1,5 +1,6 @@
 """The mathematics, all of it public: losses, penalties, and the problem they form."""
 
+from tacit.problem.blocks import Block, GradientStep, Position, Update
 from tacit.problem.losses import LOSSES, Gamma, Huber, Logistic, Loss, Poisson, SmoothedHinge, Squared
 from tacit.problem.moments import moments_bound, moments_diameter, moments_weight
 from tacit.problem.outputs import OUTPUT_LOSSES, OneVsRest, OutputLoss, Softmax, SquaredOutputs
@@ -9,9 +10,11 @@ from tacit.problem.problem import Facts, Problem
 __all__ = [
     "LOSSES",
     "OUTPUT_LOSSES",
+    "Block",
     "ElasticNet",
     "Facts",
     "Gamma",
+    "GradientStep",
     "Huber",
     "Logistic",
     "Loss",
@@ -19,11 +22,13 @@ __all__ = [
     "OutputLoss",
     "Penalty",
     "Poisson",
+    "Position",
     "Problem",
     "SmoothedHinge",
     "Softmax",
     "Squared",
     "SquaredOutputs",
+    "Update",
     "moments_bound",
     "moments_diameter",
     "moments_weight",

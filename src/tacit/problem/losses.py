@@ -8,10 +8,11 @@ in the units of the target. To add one, subclass ``Loss``; the class registers i
         def value(self, f, y): return np.logaddexp(f - y, y - f) - np.log(2)
         def derivative(self, f, y): return np.tanh(f - y)
 
-The derivative must act elementwise; certificates of a loss from outside of Tacit carry a mark that says so. Nothing else
-is trusted for privacy: contributions are clipped whatever the derivative returns, and the bounds only choose step sizes
-and natural clips. A guarantee about the final model also relies on ``convex`` and ``curvature``; the certificate then
-lists both as declared. Compiled code is looked up by exact type, so a subclass always runs its own derivative.
+The derivative must act elementwise; certificates of a loss from outside of Tacit carry a mark that says so. Nothing
+else is trusted for privacy: contributions are clipped whatever the derivative returns, and the bounds only choose
+step sizes and natural clips. A guarantee about the final model also relies on ``convex`` and ``curvature``; the
+certificate then lists both as declared. Compiled code is looked up by exact type, so a subclass always runs its own
+derivative.
 """
 
 from __future__ import annotations
@@ -40,12 +41,11 @@ class Loss(ABC):
 
     Attributes:
         name: in messages, files and as a parameter of estimators.
-        labels: whether targets are classes, y = ±1; else they are numbers in [−1, 1] (or [0, 1], see ``positive``).
+        labels: whether targets are classes, y = ±1.
         convex: whether f ↦ φ(f, y) is convex; hidden-state guarantees need it.
         equivariant: whether φ(s·f, s·y) = s²·φ_s(f, y) for a loss φ_s of the same kind (``rescaled``), so that targets
             may be measured in other units.
-        positive: whether targets are positive and f is the logarithm of a prediction; targets are then divided by their
-            upper bound, and lie in [0, 1].
+        positive: whether targets are positive and f is the logarithm of a prediction.
         strictly_positive: whether a target of 0 is excluded.
         curvature: sup ∂²φ/∂f².
         slope: sup |∂φ/∂f|, possibly ∞.
@@ -76,6 +76,11 @@ class Loss(ABC):
     @abstractmethod
     def derivative(self, f: Array, y: Array) -> Array:
         """∂φ/∂f."""
+
+    @property
+    def target_range(self) -> tuple[float, float]:
+        """The ends of mapped targets (``tacit.inputs.bounds.target_bounds``)."""
+        return -1.0, 1.0
 
     def second(self, f: Array, y: Array) -> Array | None:
         """∂²φ/∂f², or None if the loss only knows its bound ``curvature``."""
@@ -211,7 +216,7 @@ class Logistic(Loss):
         return float(np.log(share / (1 - share)))
 
     def expansion(self, mean: float) -> tuple[float, float]:
-        """h = π(1 − π) and g = ½ for y = ±1, π the share of y = 1."""
+        """H = π(1 − π) and g = ½ for y = ±1, π the share of y = 1."""
         share = (1 + mean) / 2
         return share * (1 - share), 0.5
 
@@ -267,6 +272,11 @@ class Poisson(Loss):
     curvature = 1.0
     slope = 1.0
 
+    @property
+    def target_range(self) -> tuple[float, float]:
+        """In units of the upper bound."""
+        return 0.0, 1.0
+
     def value(self, f: Array, y: Array) -> Array:
         """e^f − y·f below 0, a line above."""
         return np.asarray(np.exp(np.minimum(f, 0.0)) + np.maximum(f, 0.0) - y * f)
@@ -288,16 +298,16 @@ class Poisson(Loss):
         return float(np.log(mean))
 
     def expansion(self, mean: float) -> tuple[float, float]:
-        """h = mean, g = 1."""
+        """H = mean, g = 1."""
         return mean, 1.0
 
 
 @dataclass(frozen=True)
 class Gamma(Loss):
-    """y·e^{−f} + f for positive y in [e^{−L}, 1] (in units of their upper bound), continued linearly below f = −L.
+    """y·e^{−f} + f for positive y in [e^{−r}, e^r] (in units of their bounds' geometric mean), linear below f = −r.
 
     Attributes:
-        reach: L, the logarithm of the ratio of the target's bounds.
+        reach: r, half of the logarithm of the ratio of the target's bounds.
     """
 
     reach: float = 1.0
@@ -312,30 +322,35 @@ class Gamma(Loss):
 
     @classmethod
     def for_targets(cls, low: float, high: float) -> Gamma:
-        """With L = log(high/low)."""
-        return cls(float(np.log(high / low)) if high > low else 1e-6)
+        """With r = ½·log(high/low)."""
+        return cls(max(float(np.log(high / low)) / 2, 1e-6))
+
+    @property
+    def target_range(self) -> tuple[float, float]:
+        """In units of the geometric mean of the bounds."""
+        return float(np.exp(-self.reach)), float(np.exp(self.reach))
 
     @property
     def slope(self) -> float:  # type: ignore[override]
-        """At f = −L, or at f = ∞: max(e^L − 1, 1)."""
-        return float(max(np.expm1(self.reach), 1.0))
+        """At f = −r, or at f = ∞: max(e^{2r} − 1, 1)."""
+        return float(max(np.expm1(2 * self.reach), 1.0))
 
     @property
     def curvature(self) -> float:  # type: ignore[override]
-        """At f = −L: e^L."""
-        return float(np.exp(self.reach))
+        """At f = −r: e^{2r}."""
+        return float(np.exp(2 * self.reach))
 
     def value(self, f: Array, y: Array) -> Array:
-        """y·e^{−f} + f above −L, a line below."""
+        """y·e^{−f} + f above −r, a line below."""
         inside = np.maximum(f, -self.reach)
         return np.asarray(y * np.exp(-inside) * (1 + (inside - f)) + f)
 
     def derivative(self, f: Array, y: Array) -> Array:
-        """1 − y·e^{−max(f, −L)}."""
+        """1 − y·e^{−max(f, −r)}."""
         return np.asarray(1 - y * np.exp(-np.maximum(f, -self.reach)))
 
     def second(self, f: Array, y: Array) -> Array:
-        """y·e^{−f} above −L, 0 below."""
+        """y·e^{−f} above −r, 0 below."""
         return np.where(f > -self.reach, y * np.exp(-np.maximum(f, -self.reach)), 0.0)
 
     def predict(self, f: Array) -> Array:
@@ -347,5 +362,5 @@ class Gamma(Loss):
         return float(np.log(mean))
 
     def expansion(self, mean: float) -> tuple[float, float]:
-        """h = 1, g = 1/mean."""
+        """H = 1, g = 1/mean."""
         return 1.0, 1 / mean

@@ -1,4 +1,4 @@
-"""Feed-forward networks as multi-convex problems: weights, and hidden variables of each record (paper 000, eq. 4).
+"""Feed-forward networks as multi-convex problems: weights, and hidden variables of each record (DP-MBCD, eq. 4).
 
     F = R(u_D, y) + γ/2·Σ_t ‖x_{t+1} − σ(u_t)‖² + γ/2·Σ_t ‖u_t − Σ_s W_{s→t} x_s‖²,     u_D = Σ_s W_{s→D} x_s
 

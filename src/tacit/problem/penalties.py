@@ -40,7 +40,7 @@ class Penalty(ABC):
 
     @abstractmethod
     def rescaled(self, scale: ArrayLike, weight: float = 1.0) -> Penalty:
-        """v ↦ weight·ψ(scale·v), scale > 0 per coordinate: the penalty of coefficients measured in other units."""
+        """V ↦ weight·ψ(scale·v), scale > 0 per coordinate: the penalty of coefficients measured in other units."""
 
     def with_free_intercept(self) -> Penalty:
         """The penalty with one more coordinate, in front, that nothing restricts."""
@@ -51,9 +51,6 @@ class Penalty(ABC):
 
         Args:
             members: numbers of coordinates.
-
-        Returns:
-            A penalty of as many coefficients.
 
         Raises:
             InvalidInput: always, unless a subclass overrides it.
@@ -91,7 +88,7 @@ class ElasticNet(Penalty):
     """ψ(w) = Σ_j λ₁ⱼ|w_j| + λ₂ⱼ/2·w_j² on the box low_j ≤ w_j ≤ high_j, ∞ outside; each entry may differ.
 
     In one dimension the prox of a convex function restricted to an interval is the unrestricted prox, projected onto
-    the interval; so one formula serves ridge, lasso, elastic net, boxes and non-negativity, in numpy and in the kernels.
+    the interval; so one formula serves ridge, lasso, elastic net, boxes and non-negativity, in numpy and in kernels.
 
     Attributes:
         l1: λ₁.
@@ -167,9 +164,7 @@ class ElasticNet(Penalty):
     def rescaled(self, scale: ArrayLike, weight: float = 1.0) -> ElasticNet:
         """With every weight and end in the other units."""
         s = np.broadcast_to(np.asarray(scale, np.float64), self.l1.shape)
-        return replace(
-            self, l1=weight * self.l1 * s, l2=weight * self.l2 * s * s, low=self.low / s, high=self.high / s
-        )
+        return replace(self, l1=weight * self.l1 * s, l2=weight * self.l2 * s * s, low=self.low / s, high=self.high / s)
 
     def with_free_intercept(self) -> ElasticNet:
         """One coordinate more, in front, that nothing restricts."""

@@ -3,47 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from tacit.maps import RowMap
 from tacit.records.base import Records, TargetMap
+from tacit.records.mapped import Mapped
 from tacit.records.rows import Rows
 
 __all__ = ["InMemory"]
 
 
-@dataclass
 class _Table:
-    """The caller's arrays, and the last mapped copy of them that was made.
+    """The caller's arrays, and the last view of them that was asked for.
 
-    One copy at a time: stages of a solver look at the records through one map after another, and what the last stage
-    needed is not needed any more.
+    One mapped copy at a time: stages of a solver look at the records through one map after another, and what the last
+    stage needed is not needed any more.
     """
 
-    X: Any
-    y: Any
-    read: Callable[[], tuple[Any, Any]] | None = None
-    maps: tuple[RowMap, ...] = ()
-    mapped: Any = None
-    rows: dict[tuple[TargetMap, ...], Rows] = field(default_factory=dict)
+    def __init__(self, X: Any, y: Any) -> None:
+        self.X, self.y = X, y
+        self.read: Callable[[], tuple[Any, Any]] | None = None
+        self._maps: tuple[RowMap, ...] = ()
+        self._features = Mapped(X)
+        self._rows: dict[tuple[TargetMap, ...], Rows] = {}
 
-    def seen_through(self, maps: tuple[RowMap, ...]) -> Any:
-        """X through these maps: from the copy that is there, if that is on the way."""
+    def through(self, maps: tuple[RowMap, ...], targets: tuple[TargetMap, ...]) -> Rows:
+        """The rows through these maps, with all that was derived from them since they were last asked for."""
         if self.read is not None:
             (self.X, self.y), self.read = self.read(), None
-        if self.maps == maps and self.mapped is not None:
-            return self.mapped
-        known = len(self.maps)
-        on_the_way = self.mapped is not None and known <= len(maps) and self.maps == maps[:known]
-        X, rest = (self.mapped, maps[known:]) if on_the_way else (self.X, maps)
-        self.maps, self.mapped, self.rows = (), None, {}
-        for one in rest:
-            X = one(X)
-        self.maps, self.mapped = maps, X
-        return X
+            self._features = Mapped(self.X)
+        if self._maps != maps:
+            self._features, self._maps, self._rows = self._seen(maps), maps, {}
+        if targets not in self._rows:
+            y = self.y
+            for target in targets:
+                y = target(y)
+            self._rows = {targets: Rows(self._features, y)}
+        return self._rows[targets]
+
+    def _seen(self, maps: tuple[RowMap, ...]) -> Mapped:
+        """X through these maps: from the copy that is there, if that is on the way."""
+        known = len(self._maps)
+        if self._features.made and self._maps == maps[:known]:
+            return Mapped(self._features.whole(), maps[known:])
+        return Mapped(self.X, maps)
 
 
 class InMemory(Records):
@@ -85,13 +90,7 @@ class InMemory(Records):
 
     def parts(self) -> Iterator[Rows]:
         """One part."""
-        X = self._table.seen_through(self._maps)
-        if self._targets not in self._table.rows:
-            y = self._table.y
-            for target in self._targets:
-                y = target(y)
-            self._table.rows = {self._targets: Rows(X, y)}
-        yield self._table.rows[self._targets]
+        yield self._table.through(self._maps, self._targets)
 
     @classmethod
     def example(cls, X: Any, y: Any) -> InMemory:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.records.design import Design
+from tacit.records.mapped import Mapped
 
 __all__ = ["Rows"]
 
@@ -20,17 +21,36 @@ MAX_KEPT = 8
 class Rows:
     """A table of features and a column (or table) of targets, one row per record. **Private**: no solver sees one.
 
+    A query that works batch by batch asks for ``take(index)``, never for ``X``: mapped features may be too large to be
+    made whole (``tacit.records.Mapped``).
+
     Args:
-        X: (records, features): an array, or a sparse matrix.
+        X: (records, features): an array, a sparse matrix, or a table seen through maps.
         y: (records,) or (records, outputs), or None.
     """
 
     def __init__(self, X: Any, y: Any = None) -> None:
-        self.X, self.y = X, y
+        self._features = X if isinstance(X, Mapped) else Mapped(X)
+        self.y = y
         self._kept: dict[Hashable, Any] = {}
 
     def __len__(self) -> int:
-        return int(self.X.shape[0])
+        return len(self._features)
+
+    @property
+    def X(self) -> Any:
+        """The whole table, made once."""
+        return self._features.whole()
+
+    @property
+    def norm(self) -> float:
+        """No row is longer: certified by the last map, infinite without one."""
+        return self._features.norm
+
+    @property
+    def fits(self) -> bool:
+        """Whether the whole table is in memory, or small enough for it; else rows are made for each ``take``."""
+        return self._features.fits
 
     @property
     def design(self) -> Design:
@@ -38,9 +58,8 @@ class Rows:
         return self.kept("design", lambda: Design(self.X))
 
     def take(self, index: NDArray[np.intp]) -> Rows:
-        """Some of the records, copied."""
-        X = self.X.tocsr()[index] if hasattr(self.X, "tocsr") else self.X[index]
-        return Rows(X, None if self.y is None else self.y[index])
+        """Some of the records; not to be changed."""
+        return Rows(Mapped(self._features.take(index), norm=self.norm), None if self.y is None else self.y[index])
 
     def kept(self, key: Hashable, make: Callable[[], T]) -> T:
         """A value derived from these rows (norms, gates, a statistic), made once.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,10 +26,11 @@ from tacit.mechanism import (
     Mechanism,
     Partition,
     Schedule,
+    batch_sizes,
 )
 from tacit.problem import Penalty
-from tacit.release.batches import batch_sizes
-from tacit.release.query import Query, noise_std
+from tacit.release.channel import noise_std
+from tacit.release.query import Query
 
 __all__ = ["Chain", "GradientChain", "contraction"]
 
@@ -42,10 +43,14 @@ def contraction(step_size: ArrayLike, smoothness: float, l2: float) -> Array:
     return np.maximum(np.abs(1 - eta * l2), np.abs(1 - eta * (smoothness + l2)))
 
 
-class Chain(Protocol):
+Asked = TypeVar("Asked", contravariant=True)
+"""What a chain asks: one query, or a tuple of them, one for each release of a step."""
+
+
+class Chain(Protocol[Asked]):
     """One map of a hidden chain: a pure function of the state and one noisy sum. Trusted code."""
 
-    def check(self, mechanism: Mechanism, query: Query, n: int) -> None:
+    def check(self, mechanism: Mechanism, query: Asked, n: int) -> None:
         """Raise MechanismMismatch unless the certified mechanism describes this very chain over n records."""
 
     def query_state(self, theta: Array, k: int, release: int) -> Array:
@@ -165,11 +170,7 @@ class GradientChain:
         if not isinstance(view, LastIterate) or mechanism.steps != len(eta):
             raise MechanismMismatch("the certificate describes another chain: certify chain.mechanism(...)")
         batches = mechanism.sampling.n_batches if isinstance(mechanism.sampling, Cyclic) else 1
-        if (
-            batches != self.n_batches
-            or n != self.records
-            or not isinstance(mechanism.sampling, FullBatch | Cyclic)
-        ):
+        if batches != self.n_batches or n != self.records or not isinstance(mechanism.sampling, FullBatch | Cyclic):
             raise MechanismMismatch(
                 f"certified for {batches} batches, but the chain has {self.n_batches} of {n} records"
             )
@@ -178,7 +179,9 @@ class GradientChain:
         if not np.allclose(shares, 1 / batches if stated is None else stated.to_array(), rtol=1e-9, atol=0):
             raise MechanismMismatch("the certified shares of the batches are not those of this chain")
         if view.evidence is Evidence.CHECKED and self.prox is not None:
-            raise MechanismMismatch("the certificate says that the map was checked, but a prox of the caller's own is not checked: certify it as declared")
+            raise MechanismMismatch(
+                "the certificate says that the map was checked, but a prox is the caller's word: certify it as declared"
+            )
         if view.diameter is not None:
             raise MechanismMismatch("certified for a bounded domain, but this chain does not promise a projection")
         if query.smoothness is None:

@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.errors import BudgetExhausted, MechanismMismatch
 from tacit.factorisation import StreamingNoise, StreamState
-from tacit.mechanism import Factorised, FullBatch, Independent, Mechanism
-from tacit.release.batches import Batches
-from tacit.release.query import Bounded, Members, noise_std, sensitivity
+from tacit.mechanism import Adjacency, CorrelatedNoise, FullBatch, Independent, Mechanism
+from tacit.release.query import Bounded, Members
 from tacit.release.streams import Streams
 
-__all__ = ["Channel", "Checkpoint"]
+__all__ = ["Channel", "Checkpoint", "noise_std", "sensitivity"]
 
 Array = NDArray[np.float64]
 
@@ -53,6 +52,45 @@ class Checkpoint:
         return f"Checkpoint(step={self.step}, release={self.release})"  # never the key
 
 
+def sensitivity(mechanism: Mechanism, query: Bounded) -> float:
+    """Δ: how far a sum of bounded contributions moves between neighbours.
+
+    C if a record's contribution vanishes. If it is replaced: the diameter of the set of contributions (2C at most), but
+    only where every step reads every record. Theorems about sampled batches compare with a batch that holds neither
+    record, so there Δ is 2C whatever the diameter.
+
+    Args:
+        mechanism: what is running.
+        query: what is asked.
+
+    Returns:
+        Δ.
+    """
+    if mechanism.adjacency is Adjacency.REPLACE_ONE and type(mechanism.sampling) is FullBatch:
+        return query.diameter
+    return mechanism.adjacency.sum_factor * query.bound
+
+
+def noise_std(mechanism: Mechanism, query: Bounded, index: int) -> float:
+    """σ = Δ/ratio of release ``index``, counted over all steps: public.
+
+    Args:
+        mechanism: what is running.
+        query: what is asked.
+        index: of the release.
+
+    Returns:
+        σ.
+
+    Raises:
+        MechanismMismatch: if the certificate promises infinite noise there.
+    """
+    ratio = mechanism.ratio[index // mechanism.releases if len(mechanism.ratio) == mechanism.steps else index]
+    if ratio == 0:
+        raise MechanismMismatch("a release with ratio 0 promises infinite noise: leave it out instead")
+    return sensitivity(mechanism, query) / ratio
+
+
 class Channel:
     """Noisy sums over the batches of one mechanism, as certified and not one more.
 
@@ -79,15 +117,20 @@ class Channel:
         self.replicas = _validate.positive_int(replicas=replicas)
         self._lock, self._owner = threading.Lock(), os.getpid()
         self._key_is_shared = resume is not None or streams.seeded
-        self._batches = Batches(mechanism.sampling, n, self.replicas, streams)
+        if type(mechanism.noise) not in (Independent, CorrelatedNoise):  # a theorem of a user's own may cover others
+            raise MechanismMismatch(
+                f"a session draws Independent or CorrelatedNoise, and certified is {type(mechanism.noise).__name__}: "
+                "draw it with your own code"
+            )
+        self._draw = mechanism.sampling.draw(n, self.replicas, streams)
         self._step, self._release = (resume.step, resume.release) if resume else (0, 0)
         noise = mechanism.noise
-        self._correlated = StreamingNoise(noise.bands.values) if isinstance(noise, Factorised) else None
+        self._correlated = StreamingNoise(noise.bands.values) if isinstance(noise, CorrelatedNoise) else None
         rows = resume.rows if resume else None
         self._rows = None if rows is None else StreamState(rows.copy(), self._step)
         self._stream = resume.stream if resume else None
         self._history = resume.history if resume else b""
-        self._members = self._batches.mask(self._step) if self._step < mechanism.steps else None
+        self._members = self._draw(self._step) if self._step < mechanism.steps else None
 
     @property
     def steps_left(self) -> int:
@@ -126,7 +169,7 @@ class Channel:
         step, release = divmod(index + 1, m.releases)
         members = self._members
         if step != self._step:
-            members = self._batches.mask(step) if step < m.steps else None  # type: ignore[assignment]
+            members = self._draw(step) if step < m.steps else None  # type: ignore[assignment]
         # All at once, and before anything is handed out: an interrupt leaves a release either made or not.
         self._step, self._release, self._members, self._history = step, release, members, history
         return clean + noise
@@ -151,7 +194,7 @@ class Channel:
         with self._lock:
             m = self.mechanism
             self._check_owner()
-            if not (isinstance(m.sampling, FullBatch) and isinstance(m.noise, Independent)) or m.releases != 1:
+            if type(m.sampling) is not FullBatch or type(m.noise) is not Independent or m.releases != 1:
                 raise MechanismMismatch("a sweep reads all records at each step, with fresh noise: certify it as such")
             if self.replicas != 1 or len(sizes) != self.steps_left:
                 raise MechanismMismatch(

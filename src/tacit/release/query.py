@@ -15,12 +15,11 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import InvalidInput, MechanismMismatch
+from tacit.errors import InvalidInput
 from tacit.kernels.clipping import clipped_total
-from tacit.mechanism import Adjacency, FullBatch, Mechanism
 from tacit.records import Rows
 
-__all__ = ["QUERIES", "Bounded", "Example", "Members", "Query", "noise_std", "register", "sensitivity"]
+__all__ = ["QUERIES", "Bounded", "Example", "Members", "Query", "register"]
 
 Array = NDArray[np.float64]
 Members = NDArray[np.bool_]
@@ -83,50 +82,19 @@ class Query(Bounded, ABC):
         """Σ of clipped contributions over each replica's members: (replicas, size).
 
         Overrides form no contributions where a product gives the sum at once; they must clip as this does.
+
+        Args:
+            rows: a part of the records.
+            state: one row per replica.
+            members: which of these records each replica reads.
+
+        Returns:
+            The sums.
         """
         index = np.flatnonzero(members.any(axis=0))  # records that no replica reads are never touched
         read = rows if len(index) == len(rows) else rows.take(index)
         G = np.ascontiguousarray(self.contributions(read, state))
         return clipped_total(G, np.ascontiguousarray(members[:, index]), self.bound)
-
-
-def sensitivity(mechanism: Mechanism, query: Bounded) -> float:
-    """Δ: how far a sum of bounded contributions moves between neighbours.
-
-    C if a record's contribution vanishes. If it is replaced: the diameter of the set of contributions (2C at most), but
-    only where every step reads every record. Theorems about sampled batches compare with a batch that holds neither
-    record, so there Δ is 2C whatever the diameter.
-
-    Args:
-        mechanism: what is running.
-        query: what is asked.
-
-    Returns:
-        Δ.
-    """
-    if mechanism.adjacency is Adjacency.REPLACE_ONE and isinstance(mechanism.sampling, FullBatch):
-        return query.diameter
-    return mechanism.adjacency.sum_factor * query.bound
-
-
-def noise_std(mechanism: Mechanism, query: Bounded, index: int) -> float:
-    """σ = Δ/ratio of release ``index``, counted over all steps: public.
-
-    Args:
-        mechanism: what is running.
-        query: what is asked.
-        index: of the release.
-
-    Returns:
-        σ.
-
-    Raises:
-        MechanismMismatch: if the certificate promises infinite noise there.
-    """
-    ratio = mechanism.ratio[index // mechanism.releases if len(mechanism.ratio) == mechanism.steps else index]
-    if ratio == 0:
-        raise MechanismMismatch("a release with ratio 0 promises infinite noise: leave it out instead")
-    return sensitivity(mechanism, query) / ratio
 
 
 QUERIES: dict[str, type[Bounded]] = {}

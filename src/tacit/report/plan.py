@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit.accounting import ACCOUNTANTS, Accountant, Assumption, Certificate, Gap, Theorem, calibrate, certify
+from tacit.accounting import Assumption, Certificate, Gap, Theorem, calibrate, certify, theorem_named
 from tacit.accounting.theorem import fixed_membership
 from tacit.errors import InvalidInput, NotCovered, TacitError
 from tacit.mechanism import Mechanism
@@ -20,7 +20,6 @@ __all__ = ["Curve", "PlanReport", "Refusal", "Row", "certified", "make_report", 
 
 MAX_POISSON_TARGET = 50.0
 """Target ε above which no σ is searched for Poisson sampling: minutes of work towards a promise of nothing."""
-_THEOREMS: dict[str, Accountant] = {accountant.theorem.id: accountant for accountant in ACCOUNTANTS}
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class Row:
     @property
     def theorem(self) -> Theorem:
         """The theorem."""
-        return _THEOREMS[self.method.theorem].theorem
+        return theorem_named(self.method.theorem)
 
     def to_dict(self, delta: float) -> dict[str, Any]:
         """Plain data."""
@@ -77,7 +76,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Refusal:
-    """A method that the theorem does not cover: the reason, a way out, and the accountant's wording."""
+    """A method that the theorem does not cover: the reason, a way out, and the theorem's wording."""
 
     title: str
     theorem: Theorem
@@ -190,10 +189,10 @@ def make_report(settings: Settings) -> PlanReport:
             refusals.append(answer)
     for probe in PROBES:
         mechanism = probe.make(settings)
-        gaps = _THEOREMS[probe.theorem].gaps(mechanism)
+        gaps = theorem_named(probe.theorem).gaps(mechanism)
         if gaps and not fixed_membership(mechanism):  # else no theorem covers its batches: a row says so already
             gap = Gap(gaps[0].axis, probe.why, probe.remedy)
-            refusals.append(Refusal(probe.title, _THEOREMS[probe.theorem].theorem, gap, gaps[0].reason))
+            refusals.append(Refusal(probe.title, theorem_named(probe.theorem), gap, gaps[0].reason))
     return PlanReport(settings, _marked(rows), tuple(refusals))
 
 
@@ -205,7 +204,7 @@ def certified(method: Method, settings: Settings) -> tuple[Certificate, float] |
     try:
         with np.errstate(all="ignore"):  # a row whose number is not finite is refused below
             mechanism = method.make(settings)
-            gaps = _THEOREMS[method.theorem].gaps(mechanism)
+            gaps = theorem_named(method.theorem).gaps(mechanism)
             if gaps:
                 return gaps[0]
             return _number(mechanism, method.theorem, settings.checked_delta)
@@ -227,7 +226,7 @@ def _number(mechanism: Mechanism, theorem: str, delta: float) -> tuple[Certifica
 def _ask(method: Method, settings: Settings, letter: str) -> Row | Refusal:
     answer = certified(method, settings)
     if isinstance(answer, Gap):
-        return Refusal(method.title, _THEOREMS[method.theorem].theorem, answer)
+        return Refusal(method.title, theorem_named(method.theorem), answer)
     certificate, epsilon = answer
     assumptions = (*certificate.assumptions, *method.notes(settings))
     sigma, note = _sigma_for_target(method, settings)

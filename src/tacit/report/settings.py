@@ -15,8 +15,7 @@ from typing import Self
 
 from tacit import _validate
 from tacit.errors import InvalidInput
-from tacit.mechanism import Adjacency
-from tacit.run import batch_count, batch_runs
+from tacit.mechanism import Adjacency, batch_count, batch_runs
 
 __all__ = ["MAX_DIAMETER_WORK", "CyclicSettings", "Settings"]
 

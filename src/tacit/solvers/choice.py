@@ -37,9 +37,7 @@ def choose(problem: Problem, budget: Budget) -> type[Solver]:
     return MetricDescent if problem.facts.size <= LARGEST_GRAM else CoordinateDescent
 
 
-def solver_factory(
-    solver: object, passes: float | None, clip: float | None
-) -> Callable[[Problem, Budget], Solver]:
+def solver_factory(solver: object, passes: float | None, clip: float | None) -> Callable[[Problem, Budget], Solver]:
     """From the parameters of an estimator to a choice of solver.
 
     Args:

@@ -38,14 +38,13 @@ class ConstantModel(Solver):
     def solve(self, problem: Problem, budget: Budget, session: Session) -> Solution:
         """The noisy mean as a model."""
         loss, facts = problem.loss, problem.facts
-        low = 0.0 if loss.positive else -1.0
-        query = BoundedSum(TargetShare(low, 1.0))
+        query = BoundedSum(TargetShare(*loss.target_range))
         edge = min(0.5, session.noise_std(query) / facts.n)
         share = session.release(query)[0] / facts.n
         v, errors = problem.penalty.prox(np.zeros(facts.size), 0.0), np.zeros(facts.size)
         if problem.intercept:
             inside = float(np.clip(share, edge, 1 - edge) if loss.labels or loss.positive else np.clip(share, 0.0, 1.0))
-            v[0], errors[0] = _fitted(problem, low, inside, edge)
+            v[0], errors[0] = _fitted(problem, inside, edge)
         x = facts.n * budget.mu / facts.size
         note = (
             f"constant model: x = records × μ / coordinates = {x:.2g} is below 3, so slopes would be noise; more "
@@ -54,12 +53,13 @@ class ConstantModel(Solver):
         return Solution(v, errors, (note,))
 
 
-def _fitted(problem: Problem, low: float, share: float, edge: float) -> tuple[float, float]:
+def _fitted(problem: Problem, share: float, edge: float) -> tuple[float, float]:
     """The constant f for a mean target, and its standard error."""
-    loss, mean = problem.loss, low + (1 - low) * share
+    loss, (low, high) = problem.loss, problem.loss.target_range
+    mean = low + (high - low) * share
     if loss.labels and not 0 < share < 1:  # noise as large as the data: no odds
         return 2 * share - 1, edge / 1e-12
     constant = loss.constant(max(mean, 1e-12) if loss.positive else mean)
     if loss.labels:
         return constant, edge / max(share * (1 - share), 1e-12)
-    return constant, (1 - low) * edge / (max(mean, 1e-12) if loss.positive else 1.0)
+    return constant, (high - low) * edge / (max(mean, 1e-12) if loss.positive else 1.0)

@@ -54,7 +54,8 @@ class CoordinateDescent(Solver):
             the last iterate.
         clip: C: coordinate j is clipped at C·√(M_j/ΣM); by default, and never above, what the loss and bounds allow.
         step: multiplies 1/v_j.
-        smoothness: "public" (from the bounds), "private" (10 % of μ²), or an array of M_j, which the certificate lists as declared.
+        smoothness: "public" (from the bounds), "private" (10 % of μ²), or an array of M_j, which the certificate lists
+            as declared.
     """
 
     name: ClassVar[str] = "coordinate"

@@ -30,7 +30,7 @@ def default_clip(problem: Problem) -> float:
 def _descend(
     problem: Problem, session: Session, divisor: int, *, clip: float | None, step: float, diagonal: bool
 ) -> Array:
-    """w ← prox(w − η·(noisy sum)/divisor), as often as certified; coordinates scaled by their public bounds first."""
+    """W ← prox(w − η·(noisy sum)/divisor), as often as certified; coordinates scaled by their public bounds first."""
     facts, loss = problem.facts, problem.loss
     scale = np.where(facts.reach > 0, facts.reach, 1.0) if diagonal else np.ones(facts.size)
     norm = float(np.sqrt(min(facts.row_nonzeros or facts.size, facts.size))) if diagonal else facts.row_norm

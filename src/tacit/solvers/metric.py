@@ -123,7 +123,7 @@ class MetricDescent(Solver):
 
 
 def _signal(problem: Problem, budget: Budget) -> float:
-    """x = nμ/p."""
+    """X = nμ/p."""
     return problem.facts.n * budget.mu / problem.facts.size
 
 
@@ -208,8 +208,10 @@ class _Target:
             root = float(np.sqrt(share * (1 - share)))
             return cls(2 * share - 1, 2 * root, 2 * root)
         if loss.positive:
-            mean = float(np.clip(standard.target_mean, edge / 2, 1.0)) if problem.intercept else 1.0
-            return cls(mean, float(np.sqrt(max(standard.target_variance, standard.noise, 1e-12))), 1.0)
+            low, high = loss.target_range
+            half = (high - low) / 2
+            mean = float(np.clip(standard.target_mean, low + edge * half, high)) if problem.intercept else 1.0
+            return cls(mean, float(np.sqrt(max(standard.target_variance, standard.noise * half**2, 1e-12))), 1.0)
         return cls(0.0, 1.0, 1.0)
 
 
@@ -217,6 +219,9 @@ def _target_units(session: Session, s: _Settings, problem: Problem, standard: St
     """Location and scale of the target: 0 and 1 for losses that have units of their own.
 
     The scale is the 90 % quantile of |t − mean|, or the standard deviation where it is visible above the noise.
+
+    Returns:
+        (location, scale).
     """
     if "target scale" not in s.stages:
         return 0.0, 1.0
@@ -252,9 +257,7 @@ def _ridge_of(penalty: Penalty) -> Array | float:
     return penalty.l2 if isinstance(penalty, ElasticNet) else 0.0
 
 
-def _start(
-    G: Array, b: Array, ridge: Array, loss: Loss, target: _Target, penalty: Penalty, problem: Problem
-) -> Array:
+def _start(G: Array, b: Array, ridge: Array, loss: Loss, target: _Target, penalty: Penalty, problem: Problem) -> Array:
     """The minimiser of the quadratic model at the constant model."""
     u, (h, gain) = np.zeros(len(b)), loss.expansion(target.mean)
     if problem.intercept:
@@ -272,9 +275,7 @@ def _curvature(features: Session, s: _Settings, loss: Loss, target: _Target, u: 
     return float(np.clip(1.25 * mean, 0.02 * top, top)), float(np.clip(mean, 0.02 * top, top))
 
 
-def _clip(
-    features: Session, descent: _Descent, s: _Settings, loss: Loss, target: _Target, u: Array, h: float
-) -> float:
+def _clip(features: Session, descent: _Descent, s: _Settings, loss: Loss, target: _Target, u: Array, h: float) -> float:
     """C/√p: grows with x; not far beyond the largest contributions, as far as noise lets them be seen."""
     if s.clip is not None:
         return s.clip
@@ -307,7 +308,7 @@ class _Descent:
         values, Q = np.linalg.eigh(A)
         white = Linear((Q / np.sqrt(values)) @ Q.T)
         # The inverse of the matrix that is applied, which is rounded: then (A^{−1/2}x)ᵀ(root·u) is xᵀu.
-        return cls(A, ridge, np.linalg.inv(white.applied).T, features.through(white), penalty)
+        return cls(A, ridge, np.asarray(np.linalg.inv(white.applied).T, np.float64), features.through(white), penalty)
 
     def run(self, query: LossGradient, u: Array, s: _Settings) -> tuple[Array, Array | None]:
         """The averaged iterate, and the noise of each step where standard errors are wanted."""

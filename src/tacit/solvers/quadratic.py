@@ -22,7 +22,7 @@ def positive_part(G: Array) -> Array:
 
 
 def minimise(A: Array, b: Array, penalty: Penalty, start: Array | None = None) -> Array:
-    """argmin ½vᵀAv − bᵀv + ψ(v), to near machine precision."""
+    """Argmin ½vᵀAv − bᵀv + ψ(v), to near machine precision."""
     v = np.zeros(len(b)) if start is None else start
     if type(penalty) is not ElasticNet:  # a subclass may have a prox of its own
         return _accelerated(A, b, penalty, v)

@@ -1,4 +1,6 @@
-"""How noise is spread over a run: relative variances o(k, j) of epoch k and batch j, public and fixed beforehand.
+"""How noise and steps are spread over a run: public, and fixed beforehand.
+
+Noise: relative variances o(k, j) of epoch k and batch j. Steps of hidden chains: ``decaying``.
 
 Under composition only Σ 1/σ_t² over the steps that read a record counts. If w_t of the noise of step t is left in the
 end, then the least Σ w_t σ_t² at a given Σ 1/σ_t² has
@@ -6,7 +8,7 @@ end, then the least Σ w_t σ_t² at a given Σ 1/σ_t² has
     σ_t² ∝ w_t^{−1/2}                                                                (Cauchy–Schwarz),
 
 so noise that will be forgotten may be large. With disjoint batches each of them has a budget of its own, and the rule
-holds batch by batch. (Paper 000 leaves the choice of o(k, j) to future work.)
+holds batch by batch. (DP-MBCD leaves the choice of o(k, j) to future work.)
 """
 
 from __future__ import annotations
@@ -40,8 +42,8 @@ NAMES = ("constant", "linear", "step", "optimised")
 def decaying(steps: int) -> Array:
     """η_t/η_0: 1 for the first half (at least one step), then linear to 0.01.
 
-    With noise that grows as η_t^{−1/2} the sums of the last-iterate theorem are nearly linear in its variances, and small
-    batches cost little more than full ones.
+    With noise that grows as η_t^{−1/2} the sums of the last-iterate theorem are nearly linear in its variances, and
+    small batches cost little more than full ones.
 
     Args:
         steps: how many.

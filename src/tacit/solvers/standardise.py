@@ -55,7 +55,7 @@ def standardise(session: Session, part: int, problem: Problem) -> Standard:
         The scales; columns that are constant by their bounds keep mean 0 and scale 1.
     """
     facts = problem.facts
-    ends = (0.0, 1.0) if problem.loss.positive else (-1.0, 1.0)
+    ends = problem.loss.target_range
     query = MomentSum(np.append(facts.low, ends[0]), np.append(facts.high, ends[1]), with_target=True)
     noise = session.noise_std(query, part) / facts.n
     first, second = np.split(session.release(query, part=part) / facts.n, 2)
@@ -71,6 +71,4 @@ def standardise(session: Session, part: int, problem: Problem) -> Standard:
     mean, scale = np.where(fixed, 0.0, mean), np.where(fixed, 1.0, scale)
     half = np.where(fixed, 0.0, h / scale)
     target_mean, target_variance = c[-1] + h[-1] * first[-1], h[-1] ** 2 * spread[-1]
-    return Standard(
-        Standardise(mean[:-1], scale[:-1]), half[:-1], float(target_mean), float(target_variance), noise
-    )
+    return Standard(Standardise(mean[:-1], scale[:-1]), half[:-1], float(target_mean), float(target_variance), noise)

@@ -1,15 +1,15 @@
 """Per-record gradients of plain chains of layers, from one pass over a whole chunk of records.
 
-``torch.func`` keeps records apart by construction, whatever a model does, at about twice the cost of a batch gradient.
-Most models people train are ``nn.Sequential`` of layers that act on each record by itself. For those, one batched pass
-gives the input a and the output gradient d of every layer, and the gradient of record i is a formula in (a_i, d_i):
+``torch.func`` separates records by construction, whatever a model does, at about twice the cost of a batch gradient.
+Many models are ``nn.Sequential`` chains of layers that act on each record by itself. For those, one batched pass gives
+the input a and the output gradient d of every layer, and the gradient of record i is a formula in (a_i, d_i):
 
 - linear: W ↦ d_i a_iᵀ. Rank one: norm ‖d_i‖‖a_i‖, weighted sum DᵀΛA; it is never formed (Goodfellow 2015);
 - convolution: the gradient of one image, for all images at once as a convolution with as many groups as images;
 - group and layer norm: Σ over positions of d_i·x̂_i.
 
-Only exact types of the table below are trusted to treat records alone, without hooks, and with a record axis where the
-layer expects one. Anything else takes the other way.
+Only the exact types of the tables below are known to treat each record by itself, without hooks, and with a record axis
+where the layer expects one. Every other model is differentiated by ``torch.func``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from torch.nn.modules import module as torch_module
 
 __all__ = ["Chain", "Gradient", "Outer", "Rows", "chain_of"]
 
-_SMALL = 4_000_000  # numbers that are worth keeping in float64 between norm and sum
+_SMALL = 4_000_000  # most numbers that are kept in float64 between norm and sum
 
 
 class Gradient(Protocol):
@@ -39,7 +39,7 @@ class Gradient(Protocol):
         """Σ_i weights_i·gradient_i over the records that are kept, flat, float64."""
 
     def rows(self) -> Tensor:
-        """All of them, (records, size)."""
+        """All gradients, (records, size)."""
 
 
 def _norms(rows: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ def _norms(rows: Tensor) -> Tensor:
 
 
 class Rows:
-    """Gradients that are there, one row per record."""
+    """Gradients that are stored, one row per record."""
 
     def __init__(self, values: Tensor) -> None:
         self._values = values.flatten(1).double() if values.numel() <= _SMALL else values.flatten(1)
@@ -63,7 +63,7 @@ class Rows:
         return weights @ values if keep is None else weights[keep] @ values[keep]
 
     def rows(self) -> Tensor:
-        """As they are."""
+        """All gradients."""
         return self._values
 
 
@@ -91,7 +91,7 @@ class Outer:
         return ((weights[:, None] * left).T @ right).reshape(-1)
 
     def rows(self) -> Tensor:
-        """Formed."""
+        """All gradients, formed."""
         return torch.einsum("io,ij->ioj", self.left, self.right).flatten(1)
 
 
@@ -106,7 +106,7 @@ def _linear(layer: nn.Module, a: Tensor, d: Tensor) -> tuple[Gradient, Gradient]
 
 
 def _convolution(layer: nn.Module, a: Tensor, d: Tensor) -> tuple[Gradient, Gradient]:
-    """One group per record: PyTorch's own weight gradient then keeps them apart."""
+    """Uses one group per record, so that PyTorch's weight gradient separates them."""
     assert isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d)
     m, out = d.shape[:2]
     like = layer.weight.detach().new_empty(()).expand(m * out, *layer.weight.shape[1:])  # only its shape is read
@@ -179,8 +179,8 @@ RULES: dict[type[nn.Module], tuple[Run, Rule]] = {
     nn.GroupNorm: (_run_group_norm, _group_norm),
     nn.LayerNorm: (_run_layer_norm, _layer_norm),
 }
-"""What a layer computes, and the gradients of (weight, bias) from its input and output gradient."""
-ALONE: tuple[type[nn.Module], ...] = (
+"""For each layer, its function, and the gradients of (weight, bias) from its input and output gradient."""
+RECORD_LOCAL: tuple[type[nn.Module], ...] = (
     *(nn.Identity, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh),
     *(nn.Sigmoid, nn.Softplus, nn.Hardtanh, nn.Hardswish, nn.Dropout, nn.Flatten),
     *(nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d),
@@ -190,7 +190,7 @@ ALONE: tuple[type[nn.Module], ...] = (
 
 
 def _record_axis(layer: nn.Module, a: Tensor) -> bool:
-    """Whether the layer takes axis 0 for records: a convolution of three axes would take it for channels."""
+    """Whether the layer treats axis 0 as records (a Conv2d that is given three axes takes the first for channels)."""
     if isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d):
         return a.ndim == layer.weight.ndim
     if isinstance(layer, nn.LayerNorm):
@@ -209,7 +209,7 @@ class _Link:
     rule: Rule | None
 
     def forward(self, at: dict[str, Tensor], h: Tensor) -> Tensor:
-        """The layer's output. Modules are not *called*: hooks, patched instances and wrappers have no say."""
+        """The layer's output. Modules are not *called*, so that hooks and patched instances have no effect."""
         if self.run is not None:
             return self.run(self.layer, h, at.get(f"{self.name}weight"), at.get(f"{self.name}bias"))
         out: Tensor = type(self.layer).forward(_out_of_place(self.layer), h)
@@ -217,7 +217,7 @@ class _Link:
 
 
 def chain_of(model: nn.Module) -> Chain | None:
-    """The model as a chain of trusted layers, or None if it is something else."""
+    """The model as a chain of known layers, or None if it is something else."""
     links: list[_Link] = []
     if _global_hooks() or not _collect(model, "", links):
         return None
@@ -234,11 +234,11 @@ def _collect(module: nn.Module, name: str, links: list[_Link]) -> bool:
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
     if any(hooks) or "forward" in vars(module) or "__call__" in vars(module):
         return False
-    if type(module) is nn.Sequential:  # a module may occur twice: named_children() would list it once
+    if type(module) is nn.Sequential:  # a module may occur twice, and named_children() would list it once
         inside = [(key, child) for key, child in module._modules.items() if child is not None]
         return not module._parameters and all(_collect(child, f"{name}{key}.", links) for key, child in inside)
     run, rule = RULES.get(type(module), (None, None))
-    if rule is None and type(module) not in ALONE:
+    if rule is None and type(module) not in RECORD_LOCAL:
         return False
     if rule is _convolution and not _plain_convolution(module):
         return False
@@ -253,7 +253,7 @@ def _collect(module: nn.Module, name: str, links: list[_Link]) -> bool:
 
 
 class Chain:
-    """Layers in order, each of which treats records alone."""
+    """Layers in order, each of which treats records by themselves."""
 
     def __init__(self, links: list[_Link]) -> None:
         self._links = links
@@ -274,7 +274,7 @@ class Chain:
             output_gradient: from outputs to the gradient of each record's loss with respect to its own output.
 
         Returns:
-            The gradients, or None if a layer would not take the first axis for records.
+            The gradients, or None if a layer does not treat the first axis as records.
         """
         links, befores, ends = [], [], []
         h = inputs
@@ -291,7 +291,7 @@ class Chain:
         slopes = list(torch.autograd.grad(h, ends, output_gradient(h.detach())))
         del h, before, ends
         out: dict[str, Gradient] = {}
-        while links:  # from the last layer back, letting go of what is no longer needed
+        while links:  # from the last layer back, freeing what is no longer needed
             link = links.pop()
             assert link.rule is not None
             out[f"{link.name}weight"], out[f"{link.name}bias"] = link.rule(link.layer, befores.pop(), slopes.pop())
@@ -299,7 +299,7 @@ class Chain:
 
 
 def _out_of_place(layer: nn.Module) -> nn.Module:
-    """The same layer, leaving its input alone: that is what gradients are made from."""
+    """The same layer, which does not overwrite its input: gradients are computed from it."""
     if not getattr(layer, "inplace", False):
         return layer
     plain = copy.copy(layer)

@@ -1,207 +1,134 @@
-"""One plan for a private training: batches, clipping, noise and certificate come from the same numbers."""
+"""One plan for a private training: batches, clipping, noise and certificate come from the same settings."""
 
 from __future__ import annotations
 
-import hashlib
+import functools
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
-import numpy as np
 import torch
-from numpy.typing import ArrayLike
-from torch import nn
-from torch.optim import Optimizer
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.optim import SGD, Optimizer
 
-from tacit import _validate
 from tacit.accounting import Certificate
 from tacit.errors import BudgetExhausted, InvalidInput, MechanismMismatch
-from tacit.factorisation import Optimum, Strategy
-from tacit.ledger import Ledger
 from tacit.mechanism import Adjacency
-from tacit.run import SEEDED
-from tacit.torch.noise_plan import LearningRate, learning_rates, plan_noise
-from tacit.torch.objective import LossFunction, RecordLoss
-from tacit.torch.records import Records
-from tacit.torch.session import Session
+from tacit.release import Checkpoint, Session, open_session
+from tacit.torch import checkpoint as files
+from tacit.torch.gradients import PerRecordGradients, is_record_local
+from tacit.torch.objective import LossFunction, Objective, Parameters, RecordLoss, check_optimizer
+from tacit.torch.records import Records, seeded
+from tacit.torch.settings import TrainingSettings
+from tacit.torch.trial import try_step
 
-__all__ = ["Batch", "TrainingPlan"]
+__all__ = ["RECORDS_APART", "Batch", "TrainingPlan"]
+
+RECORDS_APART = "declared: model and loss_fn carry nothing from record to record through globals or closures"
+"""Attributes of modules are compared (``stateless``); what custom code keeps elsewhere is declared by the user."""
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A turn to read the batch of one step; who is in it stays inside.
+    """Token for one step's batch. Its members are secret.
 
     Attributes:
-        step: its number, from 0.
+        step: number of the step, from 0.
     """
 
     step: int
 
 
-class TrainingPlan:
+class TrainingPlan(TrainingSettings):
     """Clipped per-record gradients, noise correlated across steps, and the certificate of exactly that.
 
         for batch in plan.batches(data):
             plan.step(model, loss_fn, batch)
 
-    At step t each record of the group on turn is read with probability B·b/n; θ moves by SGD along
+    At step t each record of the group whose turn it is is read with probability B·b/n; θ moves by SGD along
     (Σ clipped gradients + σ·(C⁻¹Z)_t)/B, with B the public expected batch size.
 
-    Formal guarantee: all parameters after every step together satisfy the certificate's (ε, δ) under ``adjacency``;
-    what an optimiser or schedule of your own makes of them does, too.
+    Formal guarantee: all parameters after every step together satisfy the certificate's (ε, δ) under ``adjacency``, and
+    so does anything that the user's own optimiser or schedule computes from them.
 
-    Assumptions: everything passed here is public (also ``learning_rate``, ``clip_norm`` and ``spectrum``); model, loss
-    and start of the parameters do not depend on the records; a plan is run once.
+    Assumptions: all arguments are public (also ``learning_rate``, ``clip_norm`` and ``spectrum``); model, loss and
+    initial parameters do not depend on the records; a plan is run once.
 
     Args:
         n_records: n, the number of records (under add/remove a public guess: only rates depend on it).
         epsilon: the target ε, or None if ``noise_multiplier`` is given.
         delta: δ.
-        batch_size: B, expected.
+        batch_size: B, the expected batch size.
         epochs: how often each record is read, on average: T = ⌈epochs·n/B⌉ steps.
-        steps: T instead of epochs.
-        clip_norm: C, the longest gradient that one record may contribute.
+        steps: T, instead of epochs.
+        clip_norm: C, the largest norm of the gradient that one record contributes.
         learning_rate: η: a number, one per step, or a function of the step.
         momentum: β in [0, 1).
         weight_decay: λ, decoupled: θ shrinks by 1 − ηλ.
-        strategy: "bandmf" (noise that cancels over steps), "dpsgd" (independent noise), "noisecurve" (made for the
-            curvature ``spectrum``), or a strategy of your own.
-        bands: b, how many steps noise is spread over; chosen for the budget if missing.
+        strategy: "bandmf" (noise that cancels over steps), "dpsgd" (independent noise), "noisecurve" (optimised for the
+            curvature ``spectrum``), or a ``Strategy`` or ``Optimum``.
+        bands: b, the number of steps that noise is spread over; chosen for (ε, δ) if missing.
         spectrum: eigenvalues of a public Hessian, e.g. from ``hessian_spectrum``.
-        noise_multiplier: σ/C instead of epsilon.
+        noise_multiplier: σ/C, instead of epsilon.
         adjacency: the neighbouring relation.
         unit: whose data one record is.
-        chunk_size: how many per-record gradients are held at once.
+        chunk_size: how many per-record gradients are computed at once.
         vectorised: False for models that vmap cannot batch.
-        seed: makes the run repeatable and *not private*.
-        budget: a ledger, charged before any record is read.
-        note: for the ledger.
+        ledger: a ``tacit.Ledger``, charged before any record is read.
+        note: free text for the ledger.
+        random_state: a seed that makes the run repeatable and *not private*.
 
     >>> plan = TrainingPlan(2000, epsilon=3.0, delta=1e-5, batch_size=200, epochs=5, bands=4)
     >>> plan.n_steps, plan.bands, plan.certificate.epsilon(1e-5) <= 3.0
     (50, 4, True)
     """
 
-    def __init__(
-        self,
-        n_records: int,
-        *,
-        epsilon: float | None = None,
-        delta: float,
-        batch_size: int,
-        epochs: float | None = None,
-        steps: int | None = None,
-        clip_norm: float = 1.0,
-        learning_rate: LearningRate = 0.1,
-        momentum: float = 0.0,
-        weight_decay: float = 0.0,
-        strategy: str | Strategy | Optimum = "bandmf",
-        bands: int | None = None,
-        spectrum: ArrayLike | object | None = None,
-        noise_multiplier: float | None = None,
-        adjacency: Adjacency | str = Adjacency.ZERO_OUT,
-        unit: str = "record",
-        chunk_size: int | None = None,
-        vectorised: bool = True,
-        seed: int | None = None,
-        budget: Ledger | None = None,
-        note: str = "",
-    ) -> None:
-        self.n_records, self.batch_size = _sizes(n_records, batch_size)
-        self.n_steps = _steps(self.n_records, self.batch_size, epochs, steps)
-        self.adjacency = Adjacency.parse(adjacency)
-        self.clip_norm = _validate.positive(clip_norm=clip_norm)
-        self.learning_rates = learning_rates(learning_rate, self.n_steps)
-        self.momentum = _validate.nonnegative(momentum=momentum)
-        self.weight_decay = _validate.nonnegative(weight_decay=weight_decay)
-        if self.momentum >= 1:
-            raise InvalidInput(f"momentum must be below 1, got {momentum}: the steps would never settle")
-        self.chunk_size = None if chunk_size is None else _validate.positive_int(chunk_size=chunk_size)
-        self.vectorised, self.seed, self.budget, self.note = vectorised, seed, budget, note
-        self.noise = plan_noise(
-            strategy,
-            epsilon=None if epsilon is None else _validate.positive(epsilon=epsilon),
-            noise_multiplier=noise_multiplier,
-            delta=_validate.delta(delta),
-            n=self.n_records,
-            batch_size=self.batch_size,
-            steps=self.n_steps,
-            adjacency=self.adjacency,
-            unit=unit,
-            bands=None if bands is None else _validate.positive_int(bands=bands),
-            rates=self.learning_rates,
-            momentum=self.momentum,
-            weight_decay=self.weight_decay,
-            eigenvalues=getattr(spectrum, "eigenvalues", spectrum),  # type: ignore[arg-type]
-        )
-        self.learning_rates.flags.writeable = False
-        self._session: Session | None = None
-        self._turn: Batch | None = None
-        self._sealed = True
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if getattr(self, "_sealed", False) and not name.startswith("_"):
-            raise AttributeError(f"a plan cannot be changed ({name}): its certificate belongs to it; make another one")
-        super().__setattr__(name, value)
-
-    # -- public facts ---------------------------------------------------------------------------------------
+    _run: _Run | None = None
+    _turn: Batch | None = None
+    _query: PerRecordGradients | None = None
+    _optimizer: Optimizer | None = None
+    _marks: tuple[str, ...] = ()
 
     @property
     def certificate(self) -> Certificate:
-        """Of the whole training, also if it is stopped early; marked if seeded, and with what was declared."""
-        certificate = None if self._session is None else self._session.certificate
-        if certificate is None:
-            certificate = self.noise.certificate
-            certificate = certificate if self.seed is None else certificate.marked(SEEDED)
-        for mark in () if self._session is None else self._session.marks:
-            certificate = certificate.marked(mark)
-        return certificate
+        """The certificate of the whole training, with everything that was declared.
+
+        It also holds if the training is stopped early.
+        """
+        return _marked(super().certificate, self._marks)
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """What was declared so far."""
+        return self._marks
 
     def declare(self, mark: str) -> None:
         """Put a sentence on the certificate of the run, also after resuming.
 
+        Sentences declared before ``batches`` are part of the ledger's entry, too.
+
         Args:
             mark: what a reader must know, e.g. "declared: evaluation data are public".
         """
-        if self._session is not None and mark not in self._session.marks:
-            self._session.marks = (*self._session.marks, mark)
-
-    @property
-    def noise_multiplier(self) -> float:
-        """σ/C."""
-        return self.noise.noise_multiplier
-
-    @property
-    def bands(self) -> int:
-        """b: 1 for independent noise."""
-        return self.noise.bands
+        self._marks = tuple(dict.fromkeys((*self._marks, mark)))
 
     @property
     def steps_done(self) -> int:
-        """How many steps have been taken."""
-        return 0 if self._session is None else self._session.step
+        """Number of steps released so far."""
+        return 0 if self._run is None else self._run.step
 
     @property
-    def settled(self) -> bool:
-        """False if a step was interrupted half way: ``save`` then refuses; go on from the last checkpoint."""
-        return self._session is None or self._session.settled
+    def in_sync(self) -> bool:
+        """Whether the parameters have made every released step.
 
-    @property
-    def digest(self) -> str:
-        """Names the public configuration, and what the last bits of a sum depend on: checkpoints are held to it."""
-        words = (self.noise.certificate.digest, self.n_records, self.batch_size, self.clip_norm, self.momentum)
-        bits = (self.chunk_size, self.vectorised, torch.get_num_threads(), torch.__version__, self.seed is not None)
-        text = f"{words}{bits}{self.weight_decay}{self.learning_rates.tobytes().hex()}"
-        return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
-
-    def __repr__(self) -> str:
-        return (
-            f"TrainingPlan(n_steps={self.n_steps}, batch_size={self.batch_size}, bands={self.bands}, "
-            f"noise_multiplier={self.noise_multiplier:.4g}, adjacency={self.adjacency.value})"
-        )
+        False after a step was interrupted half way: ``save`` then refuses, and the run can be resumed from its last
+        checkpoint.
+        """
+        return self._run is None or self._run.moved == self._run.step
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a plan is not copied or pickled: two copies would each spend the budget once")
@@ -209,40 +136,45 @@ class TrainingPlan:
     # -- the run --------------------------------------------------------------------------------------------
 
     def batches(self, data: object) -> Iterator[Batch]:
-        """The batches of every step that is left, drawn by the plan itself.
+        """Iterate over the remaining batches, which the plan draws itself.
 
-        The ledger is charged here, before any record is read. Leaving the loop and asking again goes on where it
-        stopped.
+        The ledger is charged here, before any record is read. A loop that was left is continued by calling this again.
 
         Args:
             data: a tuple of tensors (inputs…, target), or a dataset with ``len`` and ``[i]``.
 
         Returns:
-            An iterator; take the step of each batch before asking for the next one.
+            An iterator; call ``step`` with each batch before asking for the next one.
 
         Raises:
             BudgetExhausted: if the plan has been run to its end.
-            MechanismMismatch: if the plan runs on other data already.
+            MechanismMismatch: if the plan has begun on other data.
         """
-        if self._session is None:
-            self._session = Session.open(self, self._records(data))
-        elif not self._session.holds(data):
+        if self._run is None:
+            self._run = _Run(self, self._records(data))
+        elif not self._run.records.is_same_data(data):
             raise MechanismMismatch("this plan runs on other data already: make another plan for these")
-        if self._session.step >= self.n_steps:
+        if self._run.step >= self.n_steps:
             raise BudgetExhausted(f"all {self.n_steps} certified steps are taken: make another plan to train longer")
-        return self._turns(self._session)
+        return self._turns(self._run)
 
-    def _turns(self, session: Session) -> Iterator[Batch]:
-        while session.step < self.n_steps:
-            self._turn = Batch(session.step)
+    def _turns(self, run: _Run) -> Iterator[Batch]:
+        while run.step < self.n_steps:
+            self._turn = Batch(run.step)
             yield self._turn
-            if session.step == self._turn.step:
+            if run.step == self._turn.step:
                 raise MechanismMismatch("the batch was not used: call plan.step(model, loss_fn, batch) in the loop")
+
+    def _records(self, data: object) -> Records:
+        records = data if isinstance(data, Records) else Records(data)
+        if self.adjacency is not Adjacency.ADD_REMOVE and len(records) != self.n_records:
+            raise MechanismMismatch(f"the plan is for {self.n_records} records, the data holds {len(records)}")
+        return records
 
     def step(
         self, model: nn.Module, loss_fn: LossFunction | RecordLoss, batch: Batch, *, optimizer: Optimizer | None = None
     ) -> None:
-        """Read the batch, add the noise, move the parameters.
+        """Release the noisy sum of the batch's clipped gradients and move the parameters along it.
 
         Args:
             model: any module that does not mix records; parameters with ``requires_grad=False`` stay as they are.
@@ -251,34 +183,98 @@ class TrainingPlan:
             optimizer: instead of the plan's SGD; it finds the noisy mean gradient in ``.grad``.
 
         Raises:
-            MechanismMismatch: if the batch was not drawn by this plan, or is not the one on turn.
+            MechanismMismatch: if the batch was not drawn by this plan, or is not the current one.
             InvalidInput: if model, loss, optimiser and records do not fit; the batch can be used again.
         """
-        if batch is not self._turn or self._session is None or self._session.step != batch.step:
+        run = self._run
+        if run is None or batch is not self._turn or run.step != batch.step:
             raise MechanismMismatch(
                 "this batch was not drawn by the plan: its certificate covers its own batches only; "
                 "loop over plan.batches(data) and take each batch once"
             )
-        self._session.advance(model, loss_fn, optimizer)
+        check_optimizer(optimizer, model)
+        query = self._query_for(run.records, model, loss_fn)
+        objective = query.objective
+        flat = objective.flatten(objective.trainable())
+        theta = flat.to(torch.promote_types(flat.dtype, torch.float32)).cpu().numpy()
+        noisy = run.release(query, theta)
+        self._move(model, objective.unflatten(noisy / self.batch_size), batch.step, optimizer)
+        run.moved = batch.step + 1
 
-    # -- stopping and going on ------------------------------------------------------------------------------
+    def _query_for(self, records: Records, model: nn.Module, loss_fn: LossFunction | RecordLoss) -> PerRecordGradients:
+        """The sum of clipped gradients of this model and loss, made when they are seen for the first time."""
+        query = self._query
+        if query is None or query.objective.model is not model or query.objective.loss_fn is not loss_fn:
+            objective, chunk, vectorised = Objective(model, loss_fn), self.chunk_size, self.vectorised
+            if query is None or query.objective.model is not model:  # before the channel learns the size of the sum
+                try_step(model, loss_fn, records, chunk_size=chunk, vectorised=vectorised)
+            for parameter in model.parameters() if query is None else ():
+                records.team.broadcast(parameter.data)  # all processes start with the leader's parameters
+            query = PerRecordGradients(objective, self.clip_norm, chunk_size=chunk, vectorised=vectorised)
+            if not is_record_local(model, loss_fn):
+                self.declare(RECORDS_APART)
+            self._query = query
+        if [n for n, p in model.named_parameters() if p.requires_grad] != query.objective.names:
+            raise MechanismMismatch("the trainable parameters changed during the run: freeze them before it begins")
+        return query
+
+    def _move(self, model: nn.Module, gradient: Parameters, step: int, optimizer: Optimizer | None) -> None:
+        """Post-processing: θ ← (1 − ηλ)θ, then the optimiser's step along the noisy mean gradient."""
+        named = dict(model.named_parameters())
+        for name, part in gradient.items():
+            named[name].grad = part.to(named[name])
+        if optimizer is None:
+            optimizer, rate = self._sgd(model), float(self.learning_rates[step])
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            with torch.no_grad():
+                for name in gradient if self.weight_decay else ():
+                    named[name].mul_(1 - rate * self.weight_decay)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    def _sgd(self, model: nn.Module) -> Optimizer:
+        """The plan's own optimiser, made again if the model's parameters were replaced."""
+        trainable = [p for p in model.parameters() if p.requires_grad]
+        held = [] if self._optimizer is None else self._optimizer.param_groups[0]["params"]
+        if self._optimizer is None or [id(p) for p in held] != [id(p) for p in trainable]:
+            self._optimizer = SGD(trainable, lr=float(self.learning_rates[0]), momentum=self.momentum)
+        return self._optimizer
+
+    # -- checkpoints ----------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str], model: nn.Module, *, optimizer: Optimizer | None = None) -> None:
-        """Write a checkpoint, whole or not at all, readable by its owner only.
+        """Write a checkpoint, completely or not at all, readable by its owner only. In a team the leader writes it.
 
-        **As secret as the data**: it holds the noise key.
+        **As secret as the data**: it contains the noise key.
 
         Args:
-            path: where to.
-            model: as it stands.
-            optimizer: if one of your own is used.
+            path: where to write it.
+            model: the model, after the last step.
+            optimizer: the optimiser that was passed to ``step``, if any.
 
         Raises:
-            MechanismMismatch: if nothing has begun.
+            MechanismMismatch: if nothing has begun, or a step was interrupted half way.
         """
-        if self._session is None:
+        run = self._run
+        if run is None:
             raise MechanismMismatch("there is nothing to save before plan.batches(data) has begun")
-        self._session.save(path, model, optimizer)
+        if not run.records.team.is_leader:
+            return
+        if not self.in_sync:
+            raise MechanismMismatch("a step was interrupted half way: go on from the last checkpoint")
+        saved = files.Saved(
+            plan=self.digest,
+            data=run.records.fingerprint(),
+            channel=run.checkpoint(),
+            model=model.state_dict(),
+            optimizer=(optimizer or self._sgd(model)).state_dict(),
+            entry=run.entry,
+            marks=self._marks,
+        )
+        files.write(Path(path), saved)
+        run.journal = files.Journal(Path(path))
+        run.journal.begin(run.step)
 
     def restore(
         self,
@@ -288,43 +284,126 @@ class TrainingPlan:
         *,
         optimizer: Optimizer | None = None,
     ) -> None:
-        """Go on from a checkpoint: the same parameters, batches and noise as if nothing had happened.
+        """Continue from a checkpoint: the same parameters, batches and noise as without the interruption.
 
         Args:
-            path: of the checkpoint.
-            model: gets the saved parameters.
+            path: the checkpoint.
+            model: receives the saved parameters.
             data: the same records in the same order.
-            optimizer: gets the saved state, if one of your own is used.
+            optimizer: receives the saved state, if one was passed to ``step``.
 
         Raises:
-            MechanismMismatch: if this plan has begun already, or the checkpoint is of other data or settings.
+            MechanismMismatch: if this plan has begun already, or the checkpoint belongs to other data or settings.
+            InvalidInput: if the model or the optimiser does not fit the checkpoint.
         """
-        if self._session is not None:
+        if self._run is not None:
             raise MechanismMismatch("this plan has begun: make a new one with the same settings and restore into it")
-        self._session = Session.restore(self, self._records(data), path, model, optimizer)
+        saved = files.read(Path(path))
+        if saved.plan != self.digest:
+            raise MechanismMismatch(
+                "the checkpoint belongs to other settings (also: chunk_size, threads, PyTorch): make the plan as it was"
+            )
+        run = _Run(self, self._records(data), saved)
+        try:
+            model.load_state_dict(saved.model)
+            (optimizer or self._sgd(model)).load_state_dict(saved.optimizer)
+        except (RuntimeError, ValueError, KeyError) as error:
+            why = " ".join(str(error).split())[:200]
+            raise InvalidInput(f"the checkpoint does not fit this model or optimizer: {why}") from None
+        run.journal = files.Journal(Path(path))
+        self._run = run
+        for mark in saved.marks:
+            self.declare(mark)
 
     def forget(self, path: str | os.PathLike[str]) -> None:
-        """Remove a checkpoint that is no longer needed, and what belongs to it."""
+        """Remove a checkpoint that is no longer needed, and its journal: its key would only help an attacker."""
+        if self._run is not None and self._run.records.team.is_leader:
+            Path(path).unlink(missing_ok=True)
+            files.Journal(Path(path)).remove()
+
+
+class _Run:
+    """One run over private records, in one process or a team.
+
+    In a team only the leader has a session; the other processes contribute to each sum and receive the result.
+
+    Args:
+        plan: the certified settings; not kept.
+        records: the private records.
+        saved: the checkpoint to resume from.
+
+    Attributes:
+        records: as above.
+        journal: digests of the releases since the last checkpoint, None without one.
+        moved: number of steps that the parameters have made.
+    """
+
+    def __init__(self, plan: TrainingPlan, records: Records, saved: files.Saved | None = None) -> None:
+        team = records.team
+        self.records, self._steps = records, plan.n_steps
+        self.journal: files.Journal | None = None
+        self.moved = self._released = 0 if saved is None else saved.channel.step
+        if saved is not None and records.fingerprint() != saved.data:
+            raise MechanismMismatch("the checkpoint belongs to other data (or another order of it): nothing was read")
+        self._session: Session | None = None
+        if team.is_leader:  # the ledger is charged before a record is read
+            self._session = open_session(
+                plan.noise.certificate,
+                records,
+                ledger=plan.ledger,
+                random_state=None if saved is not None else plan.random_state,
+                marks=plan.marks if saved is None else saved.marks,
+                note=plan.note,
+                resume=None if saved is None else saved.channel,
+                entry=None if saved is None else saved.entry,
+            )
+        if team.size > 1:
+            team.agree(bytes.fromhex(plan.digest), "settings")
+            team.agree(records.fingerprint(), "data")
+
+    @property
+    def entry(self) -> int | None:
+        """Number of the ledger's entry, None without a ledger, or in a process that follows."""
+        return None if self._session is None else self._session.entry
+
+    @property
+    def step(self) -> int:
+        """Number of releases made, as counted by the session."""
+        if self._session is None:
+            return self._released
+        return self._steps - self._session.steps_left()
+
+    def release(self, query: PerRecordGradients, theta: NDArray[Any]) -> Tensor:
+        """The noisy sum over the batch of the next step, the same in every process."""
+        noisy, step = torch.empty(query.size, dtype=torch.float64), self.step
+        with self._step_rng(query.objective.device()):
+            if self._session is None:
+                query.contribute(self.records, theta)
+            else:
+                noisy = torch.from_numpy(self._session.release(query, theta))
+                if self.journal is not None:  # before anything is computed from the release
+                    self.journal.check(step, self._session.history())
+        self._released = step + 1
+        return self.records.team.broadcast(noisy)
+
+    @contextmanager
+    def _step_rng(self, device: torch.device) -> Iterator[None]:
+        """Seed the global generators secretly for this step, so that dropout and augmentation repeat on resuming.
+
+        The seed is secret because theorems about sampled batches need masks that do not depend on the other members of
+        the batch. This holds on average over unknown masks, not for a known seed.
+        """
+        team, seed = self.records.team, torch.zeros(1, dtype=torch.int64)
         if self._session is not None:
-            self._session.forget(Path(path))
+            seed[0] = int(self._session.step_rng().integers(2**62))
+        with seeded(int(team.broadcast(seed)) + team.rank, device):
+            yield
 
-    def _records(self, data: object) -> Records:
-        records = data if isinstance(data, Records) else Records(data)
-        if self.adjacency is not Adjacency.ADD_REMOVE and len(records) != self.n_records:
-            raise MechanismMismatch(f"the plan is for {self.n_records} records, the data holds {len(records)}")
-        return records
-
-
-def _sizes(n_records: int, batch_size: int) -> tuple[int, int]:
-    n, B = _validate.positive_int(n_records=n_records), _validate.positive_int(batch_size=batch_size)
-    if n < B:
-        raise InvalidInput(f"batch_size {B} exceeds the {n} records: lower it")
-    return n, B
+    def checkpoint(self) -> Checkpoint:
+        """Position and key of the leader's session: **as secret as the data**."""
+        assert self._session is not None
+        return self._session.checkpoint()
 
 
-def _steps(n: int, batch_size: int, epochs: float | None, steps: int | None) -> int:
-    if (epochs is None) == (steps is None):
-        raise InvalidInput("give either epochs or steps")
-    if steps is not None:
-        return _validate.positive_int(steps=steps)
-    return max(1, int(np.ceil(round(_validate.positive(epochs=epochs) * n / batch_size, 9))))
+def _marked(certificate: Certificate, marks: tuple[str, ...]) -> Certificate:
+    return functools.reduce(Certificate.marked, marks, certificate)

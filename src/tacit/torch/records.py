@@ -1,4 +1,7 @@
-"""Private records in whatever form PyTorch people hold them; read by index only, by the registered sum."""
+"""The private records, and the processes that share the work of reading them.
+
+Records are read by index only, and only by the registered sum (``gradients``).
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,23 @@ import hashlib
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
-from tacit._entries import check_entries
 from tacit.errors import InvalidInput, MechanismMismatch
+from tacit.inputs.entries import check_entries
 from tacit.torch.objective import Record
 
-__all__ = ["Records", "seeded"]
+__all__ = ["Records", "Team", "like_parameters", "seeded"]
 
-_READ = 256  # records at a time, where all of them are read
+_READ = 256  # records read at once where all of them are read
+_AGREE = 8  # leading bytes of a digest that are compared between processes
 
 
 class Records:
@@ -28,8 +33,11 @@ class Records:
 
     Args:
         data: a tuple of tensors or arrays (inputs…, target), a ``TensorDataset``, a list of tuples (inputs…, target),
-            one per record, or any dataset with ``len`` and ``[i]``; a ``DataLoader`` is refused because it draws
+            one per record, or any dataset with ``len`` and ``[i]``. A ``DataLoader`` is refused, because it draws
             batches of its own.
+
+    Attributes:
+        team: the processes that share the records.
 
     >>> import torch
     >>> data = Records((torch.arange(6.0).view(3, 2), torch.tensor([0, 1, 1])))
@@ -42,10 +50,12 @@ class Records:
             raise MechanismMismatch("a DataLoader draws its own batches, which no theorem covers: pass its .dataset")
         if isinstance(data, IterableDataset):
             raise InvalidInput("an iterable dataset cannot be sampled by record: use one with len() and [i]")
+        self.team = Team()
         self._source = data
         self._tensors: Record | None = None
         self._dataset: Dataset[Any] | None = None
-        if type(data) is TensorDataset:  # a subclass may do more when an item is asked for
+        self._digest: bytes | None = None
+        if type(data) is TensorDataset:  # a subclass may compute its items
             self._tensors = data.tensors
         elif isinstance(data, Tensor | np.ndarray):
             self._tensors = (_tensor(data),)
@@ -59,6 +69,15 @@ class Records:
             raise InvalidInput("data must be a tuple of tensors (inputs…, target) or a dataset with len() and [i]")
         self._count = self._length()
 
+    @property
+    def n(self) -> int:
+        """How many there are."""
+        return len(self)
+
+    def parts(self) -> Iterator[Self]:
+        """One part: itself. Only a session calls this."""
+        yield self
+
     def _length(self) -> int:
         if self._dataset is not None:
             return len(self._dataset)  # type: ignore[arg-type]
@@ -71,12 +90,8 @@ class Records:
     def __len__(self) -> int:
         return self._count
 
-    def wraps(self, data: object) -> bool:
-        """Whether these records were made from this very object."""
-        return data is self._source
-
     def take(self, index: Sequence[int] | NDArray[np.intp]) -> Record:
-        """These records, stacked.
+        """Read and stack some records.
 
         Args:
             index: their numbers.
@@ -85,20 +100,20 @@ class Records:
             One tensor per part of a record, with a leading axis.
 
         Raises:
-            InvalidInput: if a dataset's items are no tensors or numbers, or not alike.
+            InvalidInput: if a dataset's items are not tensors or numbers, or differ in shape.
         """
         if self._tensors is not None:
             rows = torch.as_tensor(np.asarray(index))
             return tuple(part[rows] for part in self._tensors)
         assert self._dataset is not None
-        # each by itself: a batch must not decide on types
+        # One by one: the types of a record must not depend on the others in its batch.
         return _stacked([_item(self._dataset[int(i)]) for i in index])
 
-    def blank(self) -> Record | None:
-        """No records, but of their shapes and types; None if only reading a record could tell them.
+    def empty_like(self) -> Record | None:
+        """Tensors without rows, of the records' shapes and types.
 
         Returns:
-            Tensors without rows.
+            The tensors, or None if shapes are known only after a record is read.
         """
         tensors, source = self._tensors, self._dataset
         while type(source) is Subset:
@@ -108,23 +123,103 @@ class Records:
         return None if tensors is None else tuple(part.new_empty((0, *part.shape[1:])) for part in tensors)
 
     def fingerprint(self) -> bytes:
-        """A digest of every record, **secret**: a checkpoint remembers which data it belongs to."""
-        digest = hashlib.blake2b(f"{self._count}".encode(), digest_size=32)
-        with seeded(0):  # datasets that draw (augmentation) draw the same each time
-            for first in range(0, self._count, _READ):
-                for part in self.take(np.arange(first, min(first + _READ, self._count))):
-                    digest.update(f"{part.dtype}{tuple(part.shape)}".encode())
-                    digest.update(part.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-        return digest.digest()
+        """Digest of every record, **secret**: a checkpoint stores it to recognise its data. Computed once."""
+        if self._digest is None:
+            digest = hashlib.blake2b(f"{self._count}".encode(), digest_size=32)
+            with seeded(0):  # so that datasets with random augmentation repeat themselves
+                for first in range(0, self._count, _READ):
+                    for part in self.take(np.arange(first, min(first + _READ, self._count))):
+                        digest.update(f"{part.dtype}{tuple(part.shape)}".encode())
+                        digest.update(part.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+            self._digest = digest.digest()
+        return self._digest
+
+    def is_same_data(self, data: object) -> bool:
+        """Whether ``data`` holds these records in this order."""
+        if data is self or data is self._source:
+            return True
+        other = data if isinstance(data, Records) else Records(data)
+        return len(other) == len(self) and other.fingerprint() == self.fingerprint()
+
+
+class Team:
+    """The processes of ``torch.distributed``, or this one alone.
+
+    The leader (rank 0) draws batches, counts releases and adds the noise; none of these exist twice. At each step it
+    tells the others which records to read, every process sums its share, and all receive the noisy sum.
+
+    Attributes:
+        rank: number of this process, 0 for the leader.
+        size: number of processes.
+    """
+
+    def __init__(self) -> None:
+        together = dist.is_available() and dist.is_initialized()
+        self.rank = dist.get_rank() if together else 0
+        self.size = dist.get_world_size() if together else 1
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this process releases and adds the noise."""
+        return self.rank == 0
+
+    def share(self, index: NDArray[np.intp]) -> NDArray[np.intp]:
+        """This process's share of the leader's batch: every size-th record, starting at its rank."""
+        if self.size == 1:
+            return index
+        count = torch.tensor([len(index)])
+        dist.broadcast(count, 0)
+        batch = torch.empty(int(count), dtype=torch.int64)
+        if self.is_leader:
+            batch = torch.from_numpy(index.astype(np.int64))
+        if int(count):
+            dist.broadcast(batch, 0)
+        return batch.numpy()[self.rank :: self.size].astype(np.intp)
+
+    def summed(self, part: Tensor) -> Tensor:
+        """Σ over processes."""
+        if self.size > 1:
+            dist.all_reduce(part)
+        return part
+
+    def broadcast(self, values: Tensor) -> Tensor:
+        """The leader's values, written into ``values`` of every process."""
+        if self.size > 1:
+            dist.broadcast(values, 0)
+        return values
+
+    def agree(self, digest: bytes, what: str) -> None:
+        """Refuse to start if a process has other settings or data than the leader.
+
+        Args:
+            digest: of what must be equal.
+            what: its name, for the message.
+
+        Raises:
+            MechanismMismatch: in every process, if one differs.
+        """
+        if self.size == 1:
+            return
+        mine = torch.tensor(list(digest[:_AGREE]), dtype=torch.int64)
+        low, high = mine.clone(), mine.clone()
+        dist.all_reduce(low, dist.ReduceOp.MIN)
+        dist.all_reduce(high, dist.ReduceOp.MAX)
+        if not torch.equal(low, high):
+            raise MechanismMismatch(f"the processes hold different {what}: give each of them the same")
+
+
+def like_parameters(records: Record, parameter: Tensor) -> Record:
+    """Records on the device of a parameter, floating-point parts in its type: float64 data must not fail."""
+    return tuple(p.to(parameter) if p.is_floating_point() else p.to(parameter.device) for p in records)
 
 
 @contextmanager
 def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
-    """The generators of PyTorch, NumPy and Python at a seed, and afterwards where they were.
+    """Seed the global generators of PyTorch, NumPy and Python, and restore them afterwards.
 
     Args:
         seed: for all of them.
-        device: where else PyTorch draws.
+        device: another device on which PyTorch draws.
 
     Yields:
         Nothing.
@@ -172,7 +267,7 @@ def _tensor(part: object) -> Tensor:
     check_entries("data", part, each=False)
     try:
         array = np.asarray(part)
-    except Exception:  # what it says may hold a value
+    except Exception:  # its message may contain a value of a record
         array = np.empty(0, object)
     if array.dtype.kind not in "biuf":
         raise InvalidInput(

@@ -1,4 +1,4 @@
-"""A trainer over a plan: progress, evaluation on public data, checkpoints."""
+"""A trainer that runs a plan: progress, evaluation on public data, checkpoints."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
@@ -20,19 +20,23 @@ from torch.optim import Optimizer
 from tacit import _validate
 from tacit.accounting import Certificate
 from tacit.errors import InvalidInput, MechanismMismatch
+from tacit.factorisation import Optimum, Strategy
+from tacit.ledger import Ledger
 from tacit.mechanism import Adjacency
-from tacit.torch.distributed import Team
-from tacit.torch.objective import LossFunction, RecordLoss, check_model
-from tacit.torch.plan import TrainingPlan
-from tacit.torch.records import Records
-from tacit.torch.trial import check_optimizer, try_evaluation, try_step
+from tacit.torch.curvature import Spectrum
+from tacit.torch.gradients import is_record_local
+from tacit.torch.objective import LossFunction, RecordLoss, check_model, check_optimizer
+from tacit.torch.plan import RECORDS_APART, TrainingPlan
+from tacit.torch.records import Records, like_parameters
+from tacit.torch.settings import LearningRate
+from tacit.torch.trial import try_evaluation, try_step
 
 __all__ = ["Evaluation", "PrivateTrainer", "accuracy"]
 
 PUBLIC_EVALUATION = "declared: evaluation data are public, or may be shown"
-_READ = 512
+_READ = 512  # evaluation records read at once
 Metric = Callable[[Tensor, Tensor], Tensor | float]
-Ticks = Callable[[int, str], None]
+Metrics = Mapping[str, Metric]
 
 
 def accuracy(output: Tensor, target: Tensor) -> float:
@@ -42,12 +46,12 @@ def accuracy(output: Tensor, target: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the model does on public data after a step.
+    """Metrics of the model on public data after a step.
 
     Attributes:
-        step: how many steps were taken.
+        step: number of steps taken.
         epoch: how often each record had been read by then, on average.
-        metrics: by name.
+        metrics: values by name.
     """
 
     step: int
@@ -60,7 +64,8 @@ class PrivateTrainer:
 
     Formal guarantee: that of ``TrainingPlan``: all parameters after every step satisfy ``certificate_``.
 
-    Assumptions: as there; and ``evaluate_on`` is public, or you have decided that its metrics may be seen.
+    Assumptions: those of ``TrainingPlan``; and ``evaluate_on`` is public, or the user has decided that its metrics may
+    be seen.
 
     Args:
         model: any module that does not mix records (no BatchNorm); it is trained in place.
@@ -69,13 +74,28 @@ class PrivateTrainer:
         delta: δ; below 1/n.
         batch_size: expected batch size.
         epochs: how often each record is read, on average.
-        optimizer: a function from parameters to a torch optimiser; SGD with the plan's rate and momentum if missing.
-        checkpoint: a file to go on from if the run is interrupted: **as secret as the data** (it holds the noise key).
-        checkpoint_every: steps between writes; once an epoch if missing.
-        n_records: n, needed under add/remove only; else it is the length of the data.
-        progress: a bar on stderr: True, False, or None for "if somebody is watching".
-        **plan: anything else that ``TrainingPlan`` takes: clip_norm, learning_rate, momentum, weight_decay, strategy,
-            bands, spectrum, noise_multiplier, adjacency, unit, chunk_size, vectorised, seed, budget, note.
+        steps: number of steps, instead of epochs.
+        clip_norm: the largest norm of the gradient that one record contributes.
+        learning_rate: a number, one per step, or a function of the step.
+        momentum: in [0, 1).
+        weight_decay: decoupled: parameters shrink by 1 − learning_rate·weight_decay at every step.
+        optimizer: a function from parameters to a torch optimiser, instead of SGD with the settings above.
+        strategy: "bandmf", "dpsgd", "noisecurve", a ``Strategy`` or an ``Optimum``.
+        bands: number of steps that noise is spread over; chosen for (ε, δ) if missing.
+        spectrum: eigenvalues of a public Hessian, for "noisecurve".
+        noise_multiplier: noise over clip_norm, instead of epsilon.
+        adjacency: the neighbouring relation.
+        n_records: n, needed under add/remove only (a public guess); otherwise it is the length of the data.
+        unit: whose data one record is.
+        chunk_size: how many per-record gradients are computed at once.
+        vectorised: False for models that vmap cannot batch.
+        checkpoint: a file to resume from if the run is interrupted: **as secret as the data** (it contains the noise
+            key).
+        checkpoint_every: number of steps between checkpoints; one epoch if missing.
+        ledger: a ``tacit.Ledger``, charged before any record is read.
+        note: free text for the ledger.
+        random_state: a seed that makes the run repeatable and *not private*.
+        progress: show a progress bar on stderr; None shows it if stderr is a terminal.
 
     >>> import torch
     >>> X = torch.randn(400, 5, generator=torch.Generator().manual_seed(0))
@@ -96,23 +116,59 @@ class PrivateTrainer:
         epsilon: float | None = None,
         delta: float,
         batch_size: int,
-        epochs: float,
+        epochs: float | None = None,
+        steps: int | None = None,
+        clip_norm: float = 1.0,
+        learning_rate: LearningRate = 0.1,
+        momentum: float = 0.0,
+        weight_decay: float = 0.0,
         optimizer: Callable[[Iterator[nn.Parameter]], Optimizer] | None = None,
+        strategy: str | Strategy | Optimum = "bandmf",
+        bands: int | None = None,
+        spectrum: ArrayLike | Spectrum | None = None,
+        noise_multiplier: float | None = None,
+        adjacency: Adjacency | str = Adjacency.ZERO_OUT,
+        n_records: int | None = None,
+        unit: str = "record",
+        chunk_size: int | None = None,
+        vectorised: bool = True,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_every: int | None = None,
-        n_records: int | None = None,
+        ledger: Ledger | None = None,
+        note: str = "",
+        random_state: int | None = None,
         progress: bool | None = None,
-        **plan: Any,
     ) -> None:
         check_model(model)
         if optimizer is not None and not callable(optimizer):
             raise InvalidInput("optimizer must be a function of the parameters, e.g. lambda p: torch.optim.Adam(p)")
         self.model, self.loss_fn = model, loss_fn
-        self._settings = {"epsilon": epsilon, "delta": delta, "batch_size": batch_size, "epochs": epochs, **plan}
-        self._make_optimizer = optimizer
+        self._plan_for = functools.partial(
+            TrainingPlan,
+            epsilon=epsilon,
+            delta=delta,
+            batch_size=batch_size,
+            epochs=epochs,
+            steps=steps,
+            clip_norm=clip_norm,
+            learning_rate=learning_rate,
+            momentum=momentum,
+            weight_decay=weight_decay,
+            strategy=strategy,
+            bands=bands,
+            spectrum=spectrum,
+            noise_multiplier=noise_multiplier,
+            adjacency=adjacency,
+            unit=unit,
+            chunk_size=chunk_size,
+            vectorised=vectorised,
+            ledger=ledger,
+            note=note,
+            random_state=random_state,
+        )
+        self._make_optimizer, self._adjacency, self._n = optimizer, adjacency, n_records
         self._path = None if checkpoint is None else Path(checkpoint)
         self._every = None if checkpoint_every is None else _validate.positive_int(checkpoint_every=checkpoint_every)
-        self._n = n_records
         self._progress = sys.stderr.isatty() if progress is None else progress
         self.plan_: TrainingPlan | None = None
         self._begun: list[TrainingPlan] = []
@@ -120,7 +176,7 @@ class PrivateTrainer:
 
     @property
     def certificate_(self) -> Certificate:
-        """Of everything this trainer has begun: two fits of one model cost twice.
+        """The certificate of everything this trainer has begun: two fits of one model cost twice.
 
         Raises:
             InvalidInput: if nothing has been trained.
@@ -131,28 +187,22 @@ class PrivateTrainer:
         return functools.reduce(operator.add, more, first)
 
     def make_plan(self, n_records: int) -> TrainingPlan:
-        """The plan that ``fit`` would run on so many records: look at its certificate before spending anything.
+        """The plan that ``fit`` would run: its certificate can be read before anything is spent.
 
         Args:
-            n_records: how many.
+            n_records: number of records.
 
         Returns:
-            A plan of its own.
-
-        Raises:
-            InvalidInput: if an argument is unknown or out of range.
+            A new plan.
         """
-        try:
-            return TrainingPlan(n_records, **self._settings)
-        except TypeError as error:
-            raise InvalidInput(str(error).replace("TrainingPlan.__init__()", "PrivateTrainer")) from None
+        return self._plan_for(n_records)
 
     def fit(
         self,
         data: object,
         *,
         evaluate_on: object = None,
-        metrics: Mapping[str, Metric] | None = None,
+        metrics: Metrics | None = None,
         resume: bool = False,
     ) -> PrivateTrainer:
         """Train to the end of the plan.
@@ -162,33 +212,37 @@ class PrivateTrainer:
                 is one). Model and loss are tried on zeros of the tensors' shapes before anything is charged; a dataset
                 is not read before.
             evaluate_on: public data of the same form; evaluated after each epoch.
-            metrics: functions of (output, target); accuracy if the target holds integers.
-            resume: go on from ``checkpoint``, which must exist: a run that has ended removes its own.
+            metrics: functions of (output, target) by name; accuracy if the target holds integers.
+            resume: continue from ``checkpoint``, which must exist: a run that has ended removes its own.
 
         Returns:
             The trainer.
 
         Raises:
-            InvalidInput: if arguments do not fit together, or there is no checkpoint to go on from.
+            InvalidInput: if arguments do not fit together, or there is no checkpoint to resume from.
             MechanismMismatch: if the checkpoint belongs to other data or settings.
         """
         self._check_file(resume)
         records = Records(data)
         shown = None if evaluate_on is None else Records(evaluate_on)
-        plan, optimizer = self.make_plan(self._size(records)), self._own_optimizer()
-        metrics = self._tried(plan, records, shown, metrics)
+        plan, optimizer = self.make_plan(self._size(records)), self._new_optimizer()
+        metrics = self._try(plan, records, shown, metrics)
         self.plan_, self.history_ = plan, []
+        if not is_record_local(self.model, self.loss_fn):
+            plan.declare(RECORDS_APART)
+        if shown is not None:
+            plan.declare(PUBLIC_EVALUATION)
         if resume and self._path is not None:
             plan.restore(self._path, self.model, records, optimizer=optimizer)
             if self._begun and self._begun[-1].steps_done < self._begun[-1].n_steps:
-                self._begun.pop()  # the same run goes on
+                self._begun.pop()  # the restored plan continues this run
         self._run(plan, records, optimizer, shown, metrics)
         if self._path is not None:
             plan.forget(self._path)
         return self
 
     def _check_file(self, resume: bool) -> None:
-        """A run is begun where there is no checkpoint, and gone on with where there is one: never by mistake."""
+        """Require ``resume=True`` exactly when a checkpoint exists, so that no run is repeated by accident."""
         if self._path is None:
             if resume:
                 raise InvalidInput("resume needs a checkpoint file: pass checkpoint= to the trainer")
@@ -203,21 +257,25 @@ class PrivateTrainer:
                 "remove it to start again (and to spend the budget again)"
             )
 
-    def _tried(
-        self, plan: TrainingPlan, records: Records, shown: Records | None, metrics: Mapping[str, Metric] | None
-    ) -> Mapping[str, Metric]:
-        """The metrics to show, after whatever can fail was tried on made-up records: nothing is charged yet."""
+    def _try(self, plan: TrainingPlan, records: Records, shown: Records | None, metrics: Metrics | None) -> Metrics:
+        """Try everything that can fail on made-up records, before anything is charged; returns the metrics to show."""
         if metrics is not None and not (isinstance(metrics, Mapping) and all(map(callable, metrics.values()))):
             raise InvalidInput("metrics must be a dict of functions of (output, target): metrics={name: function}")
-        how: dict[str, Any] = {"chunk_size": plan.chunk_size, "vectorised": plan.vectorised}
-        try_step(self.model, self.loss_fn, records, **how, mode=_train)
+        try_step(
+            self.model,
+            self.loss_fn,
+            records,
+            chunk_size=plan.chunk_size,
+            vectorised=plan.vectorised,
+            mode=_set_training,
+        )
         if shown is None:
             return metrics or {}
         try_evaluation(self.model, shown, accuracy if metrics is None else None)
         return {"accuracy": accuracy} if metrics is None else metrics
 
     def _size(self, records: Records) -> int:
-        if Adjacency.parse(self._settings.get("adjacency", Adjacency.ZERO_OUT)) is not Adjacency.ADD_REMOVE:
+        if Adjacency.parse(self._adjacency) is not Adjacency.ADD_REMOVE:
             if self._n is not None and self._n != len(records):
                 raise InvalidInput(f"n_records is {self._n}, the data holds {len(records)}: leave it out")
             return len(records)
@@ -227,7 +285,7 @@ class PrivateTrainer:
             )
         return self._n
 
-    def _own_optimizer(self) -> Optimizer | None:
+    def _new_optimizer(self) -> Optimizer | None:
         if self._make_optimizer is None:
             return None
         optimizer = self._make_optimizer(p for p in self.model.parameters() if p.requires_grad)
@@ -240,44 +298,41 @@ class PrivateTrainer:
         records: Records,
         optimizer: Optimizer | None,
         shown: Records | None,
-        metrics: Mapping[str, Metric],
+        metrics: Metrics,
     ) -> None:
         epoch = max(1, round(plan.n_records / plan.batch_size))
         every = self._every or epoch
-        turns = plan.batches(records) if plan.steps_done < plan.n_steps else iter(())
+        batches = plan.batches(records) if plan.steps_done < plan.n_steps else iter(())
         self._begun.append(plan)
-        _train(self.model)
+        _set_training(self.model)
         try:
-            with _bar(self._progress and Team().leads, plan.n_steps) as tick:
-                for batch in turns:
+            with _progress_bar(self._progress and records.team.is_leader, plan.n_steps) as update:
+                for batch in batches:
                     plan.step(self.model, self.loss_fn, batch, optimizer=optimizer)
                     done = batch.step + 1
-                    shows = shown is not None and (done % epoch == 0 or done == plan.n_steps)
-                    if shows:
-                        plan.declare(PUBLIC_EVALUATION)
                     if self._path is not None and done % every == 0 and done < plan.n_steps:
                         plan.save(self._path, self.model, optimizer=optimizer)
-                    if shown is not None and shows:
+                    if shown is not None and (done % epoch == 0 or done == plan.n_steps):
                         self.history_.append(Evaluation(done, done / epoch, self._evaluate(shown, metrics)))
-                    tick(done, _words(self.history_))
+                    update(done, self.history_)
         except KeyboardInterrupt:
-            if self._path is not None and plan.steps_done and plan.settled:
+            if self._path is not None and plan.steps_done and plan.in_sync:
                 plan.save(self._path, self.model, optimizer=optimizer)
             raise
         finally:
             self.model.eval()
 
-    def _evaluate(self, shown: Records, metrics: Mapping[str, Metric]) -> dict[str, float]:
-        """Means over records, chunk by chunk, in evaluation mode."""
+    def _evaluate(self, shown: Records, metrics: Metrics) -> dict[str, float]:
+        """Means of the metrics over records, chunk by chunk, in evaluation mode."""
         like = next(self.model.parameters())
         modes = [(module, module.training) for module in self.model.modules()]
         self.model.eval()
         totals: dict[str, float] = {}
         with torch.no_grad():
             for first in range(0, len(shown), _READ):
-                index = range(first, min(first + _READ, len(shown)))
-                parts = [p.to(like) if p.is_floating_point() else p.to(like.device) for p in shown.take(index)]
-                output, target = self.model(*parts[:-1]), parts[-1]
+                chunk = shown.take(range(first, min(first + _READ, len(shown))))
+                *inputs, target = like_parameters(chunk, like)
+                output = self.model(*inputs)
                 for name, metric in metrics.items():
                     totals[name] = totals.get(name, 0.0) + float(metric(output, target)) * len(target)
         for module, training in modes:
@@ -285,8 +340,8 @@ class PrivateTrainer:
         return {name: value / len(shown) for name, value in totals.items()}
 
 
-def _train(model: nn.Module) -> None:
-    """Training mode, but for what is frozen on purpose: layers that normalise over a batch stay in evaluation."""
+def _set_training(model: nn.Module) -> None:
+    """Training mode, except for batch normalisation that the user has frozen by ``.eval()``."""
     frozen = [module for module in model.modules() if isinstance(module, _BatchNorm) and not module.training]
     if not model.training:
         model.train()
@@ -294,15 +349,11 @@ def _train(model: nn.Module) -> None:
         module.eval()
 
 
-def _words(history: list[Evaluation]) -> str:
-    return "  ".join(f"{name} {value:.4f}" for name, value in history[-1].metrics.items()) if history else ""
-
-
 @contextmanager
-def _bar(watched: bool, steps: int) -> Iterator[Ticks]:
-    """Steps only: what the records do to the model is not shown."""
-    if not watched:
-        yield lambda done, words: None
+def _progress_bar(visible: bool, steps: int) -> Iterator[Callable[[int, list[Evaluation]], None]]:
+    """A bar of steps and public metrics; losses and norms of private records are never shown."""
+    if not visible:
+        yield lambda done, history: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -314,6 +365,10 @@ def _bar(watched: bool, steps: int) -> Iterator[Ticks]:
         TimeRemainingColumn(),
         TextColumn("{task.fields[words]}"),
     )
+
+    def words(history: list[Evaluation]) -> str:
+        return "  ".join(f"{name} {value:.4f}" for name, value in history[-1].metrics.items()) if history else ""
+
     with Progress(*columns, console=Console(stderr=True)) as progress:
         task = progress.add_task("", total=steps, words="")
-        yield lambda done, words: progress.update(task, completed=done, words=words)
+        yield lambda done, history: progress.update(task, completed=done, words=words(history))

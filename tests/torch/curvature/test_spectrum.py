@@ -46,7 +46,7 @@ def build(name: str) -> nn.Module:
 @pytest.mark.parametrize("name", ["linear", "perceptron", "relu", "cnn"])
 def test_the_tail_bounds_the_true_one(name: str, epochs: int) -> None:
     """Where the full Hessian is known: top exact, the guaranteed bound holds, the tail bounds too, without waste."""
-    settings = {"classes": 10, "pretrain_epochs": epochs, "seed": 3}
+    settings = {"classes": 10, "pretrain_epochs": epochs, "random_state": 3}
     full = hessian_spectrum(build(name), CE, DIGITS[:100], **settings)
     part = hessian_spectrum(build(name), CE, DIGITS[:100], method="lanczos", top=12, **settings)
     assert (full.method, part.method) == ("full", "lanczos")
@@ -200,7 +200,7 @@ REFUSALS = [
     ({"data": "digits"}, "tensor or array"),
     ({"data": np.array(3.0)}, "single number"),
     ({"data": (None, DIGITS[:9])}, "may be None"),
-    ({"data": np.array(["a", "b"])}, "no array of numbers"),
+    ({"data": np.array(["a", "b"])}, "not an array of numbers"),
     ({"classes": None}, "give classes="),
     ({"classes": None, "loss_fn": lambda out, y: nn.functional.cross_entropy(out, y)}, "give classes="),
     ({"classes": None, "loss_fn": nn.BCEWithLogitsLoss()}, "give classes="),
@@ -214,7 +214,7 @@ REFUSALS = [
     ({"threshold": 0.0}, "threshold"),
     ({"pretrain_epochs": -1}, "pretrain_epochs"),
     ({"chunk_size": 0}, "chunk_size"),
-    ({"seed": 1.5}, "seed"),
+    ({"random_state": 1.5}, "random_state"),
     ({"learning_rate": 1e30, "loss_fn": nn.MSELoss(), "classes": None}, "diverged"),
 ]
 

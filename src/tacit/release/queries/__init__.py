@@ -1,9 +1,12 @@
 """Registered queries: with the session, all the code that reads records."""
 
 from tacit.release.queries.coordinates import Blocks, CoordinateSweep
+from tacit.release.queries.factors import ItemFactors, ItemStatistic, PersonFactors
 from tacit.release.queries.gradient import LossGradient
 from tacit.release.queries.histogram import HistogramSum
 from tacit.release.queries.moments import GramSum, MomentSum, SquareSum, symmetric, upper_triangle
+from tacit.release.queries.network import BlockNetwork, LayerStatistic
+from tacit.release.queries.outputs import GatedOutputs, LinearOutputs, open_gates
 from tacit.release.queries.scores import SCORES, Score
 from tacit.release.queries.values import (
     STATISTICS,
@@ -23,16 +26,23 @@ __all__ = [
     "SCORES",
     "STATISTICS",
     "AtMost",
+    "BlockNetwork",
     "Blocks",
     "BoundedSum",
     "CoordinateSweep",
     "CountedSum",
     "Curvature",
+    "GatedOutputs",
     "GramSum",
     "HistogramSum",
+    "ItemFactors",
+    "ItemStatistic",
+    "LayerStatistic",
+    "LinearOutputs",
     "LossGradient",
     "MomentSum",
     "One",
+    "PersonFactors",
     "Score",
     "SlopeNorm",
     "SquareSum",
@@ -41,6 +51,7 @@ __all__ = [
     "TargetDistance",
     "TargetShare",
     "VectorSum",
+    "open_gates",
     "symmetric",
     "upper_triangle",
 ]

@@ -157,7 +157,7 @@ class CoordinateSweep(Sweep):
         root = float(np.sqrt(len(U)))
         if self._code is None:
             return self._plain_sum(rows, state.z, U) / root
-        rest = (state.z, U, 1 / self._clips[U], root, self._code, self._parameter)
+        rest: tuple[Any, ...] = (state.z, U, 1 / self._clips[U], root, self._code, self._parameter)
         if design.sparse:
             return np.asarray(kernel.block_sum_sparse(*_columns(rows, design), len(rows), *rest) / root)
         return np.asarray(kernel.block_sum_dense(design.matrix, *rest) / root)

@@ -46,7 +46,7 @@ class LossGradient(Query):
 
     @property
     def smoothness(self) -> float | None:  # type: ignore[override]
-        """sup φ″·R² of a convex loss on rows of bounded norm."""
+        """Sup φ″·R² of a convex loss on rows of bounded norm."""
         if not np.isfinite(self.row_norm) or not self.loss.convex:
             return None
         return self.loss.curvature * self.row_norm**2

@@ -112,8 +112,8 @@ class MomentSum(Query):
         there[0] = rng.choice([-2.0, 2.0, 0.3], size=3)
         if rng.random() < 0.3:
             order = [1, 2, 0]
-            sides = [Rows(table[:, 1:], table[:, 0]) for table in (here, there)]
-            return Example(cls(low[order], high[order], True), *sides, np.zeros((1, 6)))
+            one, two = (Rows(table[:, 1:], table[:, 0]) for table in (here, there))
+            return Example(cls(low[order], high[order], True), one, two, np.zeros((1, 6)))
         form = _in_parts if rng.random() < 0.5 else np.asarray
         return Example(cls(low, high), Rows(form(here)), Rows(form(there)), np.zeros((1, 6)))
 
@@ -197,8 +197,8 @@ class GramSum(Query):
         here[0] = 5 * np.eye(3)[rng.integers(3)]
         there[0] = 5 * np.eye(3)[rng.integers(3)] if rng.random() < 0.7 else rng.normal(size=3)
         if rng.random() < 0.5:
-            sides = [Rows(table[:, :2], table[:, 2]) for table in (here, there)]
-            return Example(cls(1.5, True), *sides, np.zeros((1, 1)))
+            one, two = (Rows(table[:, :2], table[:, 2]) for table in (here, there))
+            return Example(cls(1.5, True), one, two, np.zeros((1, 1)))
         return Example(cls(1.5), Rows(here), Rows(there), np.zeros((1, 1)))
 
 

@@ -95,9 +95,11 @@ class BoundedSum(Query):
         """Values inside and beyond both ends."""
         here = rng.normal(size=records) * 3
         there = here.copy()
-        here[0], there[0] = rng.normal(scale=9, size=2)
+        here[0], there[0] = rng.choice([0.0, 9.0, rng.normal()], size=2)
         X = np.zeros((records, 1))
-        return Example(cls(TargetDistance(0.0, logarithmic=False), 1.5), Rows(X, here), Rows(X, there), np.zeros((1, 1)))
+        return Example(
+            cls(TargetDistance(0.0, logarithmic=False), 1.5), Rows(X, here), Rows(X, there), np.zeros((1, 1))
+        )
 
 
 @dataclass(frozen=True)
@@ -141,7 +143,7 @@ class TargetDistance(Statistic):
     def __call__(self, rows: Rows) -> Array:
         """One number per record."""
         distance = np.abs(rows.y - self.centre)
-        return np.log2(np.maximum(distance, SMALLEST)) if self.logarithmic else distance
+        return np.asarray(np.log2(np.maximum(distance, SMALLEST)) if self.logarithmic else distance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +190,7 @@ class SlopeNorm(_AtCoefficients):
         """One number per record."""
         slope = np.abs(self.loss.derivative(self._predictions(rows), rows.y))
         norms = rows.kept("row norms", rows.design.row_norms) / np.sqrt(rows.X.shape[1])
-        return np.log2(np.maximum(slope * norms, SMALLEST))
+        return np.asarray(np.log2(np.maximum(slope * norms, SMALLEST)))
 
 
 @dataclass(frozen=True, eq=False)

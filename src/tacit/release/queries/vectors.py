@@ -75,8 +75,14 @@ class CountedSum(Query):
         return self.inner.diameter
 
     def contributions(self, rows: Rows, state: Array) -> Array:
-        """Those of the inner query, each followed by 1."""
-        inner = self.inner.contributions(rows, state)
+        """Those of the inner query, clipped there, each followed by 1."""
+        inner = np.stack(
+            [
+                self.inner.total(rows, state, np.broadcast_to(one, (len(state), len(rows))))
+                for one in np.eye(len(rows), dtype=bool)
+            ],
+            axis=1,
+        )
         return np.concatenate([inner, np.ones((*inner.shape[:2], 1))], axis=2)
 
     def total(self, rows: Rows, state: Array, members: Members) -> Array:

@@ -1,6 +1,7 @@
 """The curvature of a training loss, from public data: eigenvalues for ``tacit.factorisation``'s NoiseCurve workloads.
 
-``hessian_spectrum`` is the way in; the parts are ``products`` (Hv), ``lanczos``, ``density``, ``tail``, ``dominance``.
+The entry point is ``hessian_spectrum``; its parts are ``products`` (Hv), ``lanczos``, ``density`` and ``tail``. Whether
+one Hessian bounds another, ``dominance`` computes.
 """
 
 from tacit.torch.curvature.density import Count, count_above, probe

@@ -1,4 +1,4 @@
-"""How many eigenvalues lie above a threshold: stochastic Lanczos quadrature with brackets.
+"""Number of eigenvalues above a threshold: stochastic Lanczos quadrature with bounds.
 
 For a random unit vector v, F(x) = Σ_i (v·u_i)²·1[μ_i > x] has mean N(x)/p. m steps of Lanczos know the moments of the
 measure that F cumulates up to order 2m, and the quadrature with a node placed on x (Gauss–Radau) gives the tightest
@@ -33,16 +33,16 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Count:
-    """A number of eigenvalues.
+    """An estimated number of eigenvalues.
 
     Attributes:
-        threshold: above which they lie.
+        threshold: the eigenvalues counted lie above it.
         estimate: the middle of the probes' bounds.
         low: mean of the probes' lower bounds.
         high: mean of the probes' upper bounds.
-        standard_error: of the mean over probes; 0 if exact.
-        known: how many of them are known one by one.
-        probes: how many random starts were averaged.
+        standard_error: standard error of the mean over probes; 0 if exact.
+        known: number of them that were computed one by one.
+        probes: number of random starts that were averaged.
     """
 
     threshold: float
@@ -81,14 +81,14 @@ class Count:
 def probe(
     matvec: Matvec, size: int, probes: int, steps: int, generator: torch.Generator, *, deflate: Tensor, deflated: Array
 ) -> list[Sweep]:
-    """Fresh random starts outside of known eigenvectors.
+    """Run sweeps from fresh random vectors that are orthogonal to the known eigenvectors.
 
     Args:
         matvec: v ↦ Hv.
         size: p.
-        probes: how many.
-        steps: products of each.
-        generator: draws the starts.
+        probes: number of sweeps.
+        steps: number of products in each.
+        generator: draws the starting vectors.
         deflate: known eigenvectors, rows.
         deflated: their eigenvalues.
 
@@ -100,7 +100,7 @@ def probe(
 
 
 def count_above(sweeps: Sequence[Sweep], threshold: float) -> Count:
-    """How many eigenvalues exceed the threshold; sweeps of less than half the longest see too little to be used.
+    """Count the eigenvalues above the threshold; sweeps of less than half the longest are too short and left out.
 
     Formal guarantee: each probe's bracket contains its own F (exact arithmetic, exact deflated eigenvectors), so the
     expected ``low`` and ``high`` bracket the true count. A start uniform on the sphere of R^d has variance
@@ -137,7 +137,7 @@ def _long(sweeps: Sequence[Sweep]) -> list[Sweep]:
 
 
 def quadrature(sweeps: Sequence[Sweep], top: Array, size: int) -> Array:
-    """Numbers that integrate like the eigenvalues: Σ_i f(μ_i) ≈ p·Σ_j ω_j f(θ_j) (Ubaru, Chen and Saad 2017).
+    """Nodes that integrate like the eigenvalues: Σ_i f(μ_i) ≈ p·Σ_j ω_j f(θ_j) (Ubaru, Chen and Saad 2017).
 
     The Gauss rule is exact for polynomials f of degree 2m − 1, so smooth sums such as Σ μ_i(1 − ημ_i)^t come out far
     better than single eigenvalues. The computed eigenvalues stand for themselves; the nodes below them share the other

@@ -1,4 +1,4 @@
-"""Whether one Hessian lies below another (NoiseCurve, Theorem 5.1)."""
+"""Test whether one Hessian is bounded by another (NoiseCurve, Theorem 5.1)."""
 
 from __future__ import annotations
 
@@ -99,9 +99,9 @@ def hessian(
     pretrain_epochs: int = 0,
     learning_rate: float = 1e-3,
     chunk_size: int = 64,
-    seed: int = 0,
+    random_state: int = 0,
 ) -> Array:
-    """The full Hessian over PUBLIC records, at the model's parameters or where random-label pre-training ends.
+    """The full Hessian over PUBLIC records, at the model's parameters or at the end of random-label pre-training.
 
     Assumptions: ``data`` and the parameters are public (declared).
 
@@ -110,11 +110,11 @@ def hessian(
         loss_fn: as in ``hessian_spectrum``.
         data: as in ``hessian_spectrum``, with labels unless ``random_labels``.
         classes: number of classes, for random labels.
-        random_labels: whether labels are drawn.
-        pretrain_epochs: passes before the Hessian is taken.
-        learning_rate: of Adam.
+        random_labels: whether labels are drawn at random.
+        pretrain_epochs: passes of pre-training before the Hessian is computed.
+        learning_rate: learning rate of Adam.
         chunk_size: records differentiated at once.
-        seed: of labels and batches.
+        random_state: seed of labels and batches.
 
     Returns:
         (p, p), in the order of the trainable parameters.
@@ -123,7 +123,7 @@ def hessian(
         InvalidInput: if the model has more than 5000 trainable parameters, or as ``hessian_spectrum``.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+        torch.manual_seed(random_state)
         ready = prepare(
             model,
             loss_fn,
@@ -132,7 +132,7 @@ def hessian(
             random_labels=random_labels,
             pretrain_epochs=pretrain_epochs,
             learning_rate=learning_rate,
-            seed=seed,
+            random_state=random_state,
         )
         if ready.objective.size > FULL_LIMIT:
             raise InvalidInput(

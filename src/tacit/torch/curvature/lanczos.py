@@ -1,4 +1,4 @@
-"""The largest eigenvalues of a symmetric matrix that is only known through its products.
+"""The largest eigenvalues of a symmetric matrix that is given by its products with vectors.
 
 A sweep is Lanczos' recursion from a random vector with full reorthogonalisation (twice: Giraud et al. 2005), orthogonal
 to all eigenvectors found before. One sweep sees a multiple eigenvalue once; the next finds its other copies. Every
@@ -27,7 +27,7 @@ _LEAST = 10  # steps before a sweep may end: a missed eigenvalue well above the 
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """T = QᵀPHPQ, tridiagonal: what one random start saw of H outside of the deflated directions.
+    """T = QᵀPHPQ, tridiagonal: the projection of H that one random start gives, outside of the deflated directions.
 
     Attributes:
         diagonal: of T, (m,).
@@ -50,10 +50,10 @@ class Sweep:
 
 @dataclass(frozen=True, eq=False)
 class Eigenvalues:
-    """What Lanczos found.
+    """Result of Lanczos' method.
 
     Attributes:
-        values: the largest eigenvalues, descending: only those that converged, and with none in between that did not.
+        values: the largest eigenvalues, descending, cut before the first one that did not converge.
         residuals: ‖Hu − θu‖ of each: an eigenvalue lies within this distance.
         vectors: one row each, orthonormal.
         sweeps: every run, to be reused as probes of the density.
@@ -102,10 +102,10 @@ def sweep(
     Args:
         matvec: v ↦ Hv.
         start: (p,).
-        steps: at most so many products.
+        steps: the largest number of products.
         deflate: (d, p), orthonormal rows.
         deflated: their eigenvalues.
-        finished: asked every five steps, not before the tenth.
+        finished: called every five steps from the tenth on; ends the sweep if it returns True.
 
     Returns:
         The tridiagonal matrix and the basis Q, (m, p).
@@ -136,7 +136,7 @@ def sweep(
 
 @dataclass
 class _Search:
-    """Everything that converged so far, at either end of the spectrum."""
+    """All Ritz pairs that have converged so far, at either end of the spectrum."""
 
     k: int
     tolerance: float
@@ -146,28 +146,28 @@ class _Search:
     residuals: Array
     pending: float = -np.inf  # the largest Ritz value of the last sweep that did not converge
 
-    def bar(self, values: Array) -> float:
-        """What an eigenvalue must exceed to be among the k largest."""
+    def cutoff(self, values: Array) -> float:
+        """The value that an eigenvalue must exceed to be among the k largest."""
         floor = self.least(values)
         above = np.sort(values[values > floor])[::-1]
         return float(above[self.k - 1]) if len(above) >= self.k else floor
 
     def least(self, values: Array) -> float:
-        """The floor, or what rounding alone could produce."""
+        """The floor, or the largest value that rounding alone could produce."""
         return max(self.floor, 100 * torch.finfo(self.vectors.dtype).eps * float(np.max(np.abs(values), initial=0.0)))
 
-    def settled(self, run: Sweep) -> bool:
-        """Whether no Ritz value that did not converge would be among the k largest."""
+    def has_converged(self, run: Sweep) -> bool:
+        """Whether all Ritz values that would be among the k largest have converged."""
         theta, residual, _ = run.ritz()
         good = residual <= self.tolerance * np.abs(theta)
         highest = float(np.max(theta[~good], initial=-np.inf))
-        return highest <= self.bar(np.concatenate([self.values, theta[good]]))
+        return highest <= self.cutoff(np.concatenate([self.values, theta[good]]))
 
     def absorb(self, run: Sweep, basis: Tensor) -> bool:
-        """Lock what converged; says whether the sweep confirmed what was known before it."""
+        """Lock the converged Ritz pairs; returns whether the sweep found nothing above those known before."""
         theta, residual, s = run.ritz()
         good = residual <= self.tolerance * np.abs(theta)
-        confirmed = not bool((theta > self.bar(self.values)).any())
+        confirmed = not bool((theta > self.cutoff(self.values)).any())
         mix = torch.as_tensor(np.ascontiguousarray(s[:, good].T), dtype=basis.dtype, device=basis.device)
         # a Ritz vector's residual also has components along the locked vectors: at most the residuals of those
         full = np.sqrt(residual[good] ** 2 + float((self.residuals**2).sum()))
@@ -210,13 +210,13 @@ def lanczos(
     Args:
         matvec: v ↦ Hv, symmetric.
         size: p.
-        k: how many.
+        k: number of eigenvalues.
         generator: draws the starts.
         tolerance: a value θ counts as converged if its residual is at most tolerance·|θ|.
-        floor: values below are not waited for (nor those below 100 roundings of the largest).
+        floor: convergence of values below is not required (nor of those below 100 roundings of the largest).
         max_products: limit; 4k + 40 if missing.
-        dtype: of the vectors.
-        device: of the vectors.
+        dtype: type of the vectors.
+        device: device of the vectors.
 
     Returns:
         The converged ones; fewer than k if the limit was reached or fewer lie above ``floor``.
@@ -234,12 +234,12 @@ def lanczos(
             left,
             deflate=found.vectors,
             deflated=found.values,
-            finished=found.settled,
+            finished=found.has_converged,
         )
         sweeps.append(run)
         left -= len(run.diagonal)
-        settled = found.settled(run)
-        verified = found.absorb(run, basis) and settled
+        converged = found.has_converged(run)
+        verified = found.absorb(run, basis) and converged
     return found.leading(sweeps, verified or len(found.vectors) >= p)
 
 

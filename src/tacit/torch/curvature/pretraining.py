@@ -17,15 +17,15 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tacit import _validate
 from tacit.errors import InvalidInput
-from tacit.torch.curvature.records import first_line, public_records
-from tacit.torch.objective import LossFunction, Objective, Record, RecordLoss
+from tacit.torch.curvature.records import public_records
+from tacit.torch.objective import LossFunction, Objective, Record, RecordLoss, first_line
 
 __all__ = ["Prepared", "prepare", "pretrain", "random_targets"]
 
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """Where the curvature is measured.
+    """A pre-trained copy of the model and the public records at which the curvature is measured.
 
     Attributes:
         objective: the loss of a copy of the model, in evaluation mode, at the pre-trained parameters.
@@ -45,11 +45,11 @@ def prepare(
     random_labels: bool,
     pretrain_epochs: int,
     learning_rate: float,
-    seed: int,
+    random_state: int,
 ) -> Prepared:
     """Copy, label and pre-train; the arguments are those of ``hessian_spectrum``.
 
-    Dropout is off, in pre-training too: the Hessian of a random function is no matrix.
+    Dropout is switched off, also in pre-training, because a random function has no single Hessian.
 
     Args:
         model: any module that does not mix records; not changed.
@@ -59,7 +59,7 @@ def prepare(
         random_labels: whether labels are drawn, whatever ``data`` holds.
         pretrain_epochs: passes over the data, 0 for none.
         learning_rate: of Adam.
-        seed: of labels and batches.
+        random_state: seed of labels and batches.
 
     Returns:
         The copy with its records.
@@ -67,10 +67,10 @@ def prepare(
     Raises:
         InvalidInput: if labels are missing, or the model does not take the records.
     """
-    Objective(model, loss_fn)  # refuses before the copy turns training modes off
+    Objective(model, loss_fn)  # checks the training modes before the copy is set to evaluation
     objective = Objective(copy.deepcopy(model).eval(), loss_fn)
     inputs, labels = public_records(data, objective)
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(random_state)
     if random_labels:
         records = (*inputs, random_targets(objective, inputs, labels, classes, generator))
     elif labels is None and not isinstance(loss_fn, RecordLoss):

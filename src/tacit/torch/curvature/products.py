@@ -19,8 +19,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tacit import _validate
 from tacit.errors import InvalidInput
-from tacit.torch.curvature.records import first_line
-from tacit.torch.objective import Objective, Record
+from tacit.torch.objective import Objective, Record, first_line
 
 __all__ = ["HessianProduct", "dense_hessian", "reduction"]
 
@@ -29,7 +28,7 @@ _Graph = tuple[Tensor, ...]
 
 @contextmanager
 def _twice_differentiable() -> Iterator[None]:
-    """Attention in its plain form: the fused kernels have no second derivative."""
+    """Use the plain form of attention, because the fused kernels have no second derivative."""
     with sdpa_kernel(SDPBackend.MATH):
         yield
 
@@ -62,7 +61,7 @@ def reduction(objective: Objective, records: Record, generator: torch.Generator)
         whole, each = _values(objective, parameters, few)
         slack = 1e-4 * float(each.abs().mean()) + 1e-7
         found = {"mean": abs(whole - float(each.mean())) <= slack, "sum": abs(whole - float(each.sum())) <= slack}
-        agree = {name for name, holds in found.items() if holds}
+        agree = {name for name, equal in found.items() if equal}
         ratios = agree if parameters is trainable else ratios & agree
     if not ratios:
         raise InvalidInput(
@@ -103,9 +102,9 @@ class HessianProduct:
     Args:
         objective: model and loss; its parameters must not change afterwards.
         records: public, (inputs…, target).
-        chunk_size: records per graph.
-        memory: bytes of graphs that may be kept between products.
-        seed: of the check that the loss is a mean.
+        chunk_size: number of records per graph.
+        memory: most bytes of graphs that are kept between products.
+        random_state: seed of the check that the loss is a mean.
 
     Attributes:
         size: p.
@@ -113,11 +112,11 @@ class HessianProduct:
     """
 
     def __init__(
-        self, objective: Objective, records: Record, *, chunk_size: int = 64, memory: int = 2**30, seed: int = 0
+        self, objective: Objective, records: Record, *, chunk_size: int = 64, memory: int = 2**30, random_state: int = 0
     ) -> None:
         self.size, self.calls = objective.size, 0
         self._objective, self._records = objective, records
-        self._reduction = reduction(objective, records, torch.Generator().manual_seed(seed))
+        self._reduction = reduction(objective, records, torch.Generator().manual_seed(random_state))
         self._leaves = {name: p.clone().requires_grad_() for name, p in objective.trainable().items()}
         self._kept: dict[int, _Graph] = {}
         self._left, self._n = memory, len(records[0])
@@ -156,7 +155,7 @@ class HessianProduct:
         return torch.cat([(torch.zeros_like(leaf) if hv is None else hv).reshape(-1) for hv, leaf in pairs])
 
     def _graph(self, start: int) -> _Graph:
-        """The gradient of one chunk's share of the mean, with its graph, which is kept while there is memory."""
+        """The gradient of one chunk's share of the mean, with its graph, which is kept if memory allows."""
         chunk = tuple(part[start : start + self._chunk] for part in self._records)
         weight = (len(chunk[0]) if self._reduction == "mean" else 1) / self._n
         used: dict[int, int] = {}

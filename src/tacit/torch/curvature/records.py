@@ -1,8 +1,7 @@
-"""Public records: what a user hands over, as tensors with one leading axis, checked once."""
+"""Public records: the user's data as tensors with one leading axis, validated once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, cast
 
 import numpy as np
@@ -11,9 +10,9 @@ from torch import Tensor
 from torch.utils.data import Dataset, default_collate
 
 from tacit.errors import InvalidInput
-from tacit.torch.objective import Objective, Record
+from tacit.torch.objective import Objective, Record, first_line
 
-__all__ = ["first_line", "public_records"]
+__all__ = ["public_records"]
 
 
 def public_records(data: object, objective: Objective) -> tuple[Record, Tensor | None]:
@@ -22,13 +21,13 @@ def public_records(data: object, objective: Objective) -> tuple[Record, Tensor |
     Args:
         data: a tensor or array of inputs; a tuple (inputs…, labels), where labels may be None; or a ``Dataset`` with a
             length, whose items are one of these two.
-        objective: says where the parameters live.
+        objective: gives device and type of the parameters.
 
     Returns:
         The inputs, and the labels or None.
 
     Raises:
-        InvalidInput: if there is no record, the lengths differ, or a number is not finite.
+        InvalidInput: if there are no records, the lengths differ, or a number is not finite.
     """
     parts = _parts(data)
     inputs, labels = (parts, None) if len(parts) == 1 else (parts[:-1], parts[-1])
@@ -69,16 +68,10 @@ def _tensor(part: object, name: str) -> Tensor:
     try:
         tensor = torch.as_tensor(cast(Any, part)).detach()
     except (TypeError, ValueError, RuntimeError) as error:
-        raise InvalidInput(f"{name} is no array of numbers ({first_line(error)})") from None
+        raise InvalidInput(f"{name} is not an array of numbers ({first_line(error)})") from None
     if tensor.dim() == 0:
         raise InvalidInput(f"{name} is a single number: it must have one leading axis of records")
     if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
         bad = int((~torch.isfinite(tensor)).reshape(len(tensor), -1).any(1).sum())
         raise InvalidInput(f"{name} holds NaN or infinite numbers in {bad} records: remove or replace them")
     return tensor
-
-
-def first_line(error: BaseException) -> str:
-    """What torch said, short enough for one line."""
-    lines: Iterable[str] = str(error).strip().splitlines() or [type(error).__name__]
-    return next(iter(lines))[:160]

@@ -1,4 +1,4 @@
-"""The eigenvalues of a training loss's Hessian, from public data: what NoiseCurve's workloads take."""
+"""Eigenvalues of the Hessian of a training loss, from public data: the input of NoiseCurve's workloads."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class Spectrum:
 
     Attributes:
         eigenvalues: (p,), descending, not negative, read-only: for ``tacit.factorisation``'s NoiseCurve workloads.
-        top: those that were computed; the others come from ``fit`` and the density.
-        count_above: how many lie above the threshold, p₊.
+        top: the computed eigenvalues; the others come from ``fit`` and the density.
+        count_above: p₊, the number of eigenvalues above the threshold.
         fit: eq. (4); None if every eigenvalue was computed.
         upper: (p,), upper bounds that do not rely on eq. (4): see ``hessian_spectrum``.
-        quadrature: (p,), what integrates like the spectrum: the closest estimate, and no bound (``density``).
+        quadrature: (p,), numbers that integrate like the spectrum: the closest estimate, but not a bound (``density``).
         method: "full" or "lanczos".
-        records: how many public records were used.
-        products: how many Hessian-vector products it took.
+        records: number of public records.
+        products: number of Hessian-vector products.
         verified: whether a fresh random start confirmed that none of ``top`` is missing.
     """
 
@@ -62,14 +62,14 @@ class Spectrum:
 
     @property
     def threshold(self) -> float:
-        """Below it, eigenvalues do not count."""
+        """Eigenvalues below it are taken for zero."""
         return self.count_above.threshold
 
     def plot(self, path: str | PathLike[str] | None = None) -> Figure:
-        """The spectrum on logarithmic axes, the fitted tail and the threshold.
+        """Plot the spectrum on logarithmic axes, with the fitted tail and the threshold.
 
         Args:
-            path: where to write it, if anywhere; the ending decides the format.
+            path: a file to write the figure to; its suffix decides the format.
 
         Returns:
             The figure.
@@ -104,7 +104,7 @@ def hessian_spectrum(
     threshold: float = 1e-6,
     probes: int = 1,
     chunk_size: int = 64,
-    seed: int = 0,
+    random_state: int = 0,
     progress: bool = False,
 ) -> Spectrum:
     """Eigenvalues of the Hessian of the mean loss over PUBLIC records (NoiseCurve, section 5).
@@ -118,7 +118,7 @@ def hessian_spectrum(
     of the probes. ``eigenvalues`` is a closer estimate, which bounded the true tail in nearly all of our checks
     (``docs/curvature.md``) and need not elsewhere. Neither says that private training stays below: see ``dominance``.
 
-    Assumptions: ``data`` and the parameters of ``model`` are public (declared: no code can see whether they are).
+    Assumptions: ``data`` and the parameters of ``model`` are public (declared: no code can check this).
     Eigenvalues of private records have no certificate, and a strategy made from them leaks. The loss is a mean or a
     sum over records (checked on eight of them).
 
@@ -132,25 +132,25 @@ def hessian_spectrum(
         learning_rate: of Adam.
         top: how many eigenvalues Lanczos computes.
         method: "full", "lanczos", or "auto": full up to 5000 parameters.
-        threshold: eigenvalues below do not count.
-        probes: random starts for the count: Lanczos' own, and others as long as that.
+        threshold: eigenvalues below are taken for zero.
+        probes: number of random starts for the count: that of Lanczos, and further ones of the same length.
         chunk_size: records differentiated at once.
-        seed: of labels, batches and starts. Public, like all of this.
-        progress: show the number of products on a terminal.
+        random_state: seed of labels, batches and starting vectors. Public, like everything here.
+        progress: show the number of products on stderr.
 
     Returns:
         The spectrum.
 
     Raises:
-        InvalidInput: if the model mixes records, the loss is no mean over records, or the data does not fit.
+        InvalidInput: if the model mixes records, the loss is not a mean over records, or the data does not fit.
     """
     k, starts = _validate.positive_int(top=top), _validate.positive_int(probes=probes)
     chosen = _validate.one_of(("auto", "full", "lanczos"), method=method)
     floor = _validate.positive(threshold=threshold)
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        raise InvalidInput(f"seed must be a whole number, zero or more, got {seed!r}")
-    with torch.random.fork_rng(devices=[]):  # modules that draw numbers do not move the user's generator
-        torch.manual_seed(seed)
+    if isinstance(random_state, bool) or not isinstance(random_state, int) or random_state < 0:
+        raise InvalidInput(f"random_state must be a whole number, zero or more, got {random_state!r}")
+    with torch.random.fork_rng(devices=[]):  # modules that draw random numbers leave the user's generator as it is
+        torch.manual_seed(random_state)
         ready = prepare(
             model,
             loss_fn,
@@ -159,12 +159,12 @@ def hessian_spectrum(
             random_labels=random_labels,
             pretrain_epochs=pretrain_epochs,
             learning_rate=learning_rate,
-            seed=seed,
+            random_state=random_state,
         )
         full = chosen == "full" or (chosen == "auto" and ready.objective.size <= FULL_LIMIT)
         if full:
             return _full(ready, floor, chunk_size, progress)
-        return _partial(ready, k, starts, floor, chunk_size, seed, progress)
+        return _partial(ready, k, starts, floor, chunk_size, random_state, progress)
 
 
 def in_double(ready: Prepared, chunk_size: int) -> HessianProduct:
@@ -244,18 +244,18 @@ def _frozen(values: Array) -> Array:
 
 @contextmanager
 def _counted(product: HessianProduct, total: int, progress: bool) -> Iterator[Matvec]:
-    """The product, with a bar that shows counts only."""
+    """The product, wrapped to advance a progress bar."""
     if not progress:
         yield product
         return
     from rich.console import Console
     from rich.progress import Progress
 
-    with Progress(console=Console(stderr=True)) as bar:
-        task = bar.add_task("Hessian-vector products (at most)", total=total)
+    with Progress(console=Console(stderr=True)) as progress_bar:
+        task = progress_bar.add_task("Hessian-vector products (at most)", total=total)
 
         def advance(vector: Tensor) -> Tensor:
-            bar.advance(task)
+            progress_bar.advance(task)
             return product(vector)
 
         yield advance

@@ -1,10 +1,10 @@
-"""The eigenvalues that were not computed: eq. (4) of NoiseCurve, and what the density allows.
+"""Estimates of the eigenvalues that were not computed: eq. (4) of NoiseCurve, within the bounds of the density.
 
     log μ_i = C·[log(p₊/i)]^α + log μ_{p₊},    k < i ≤ p₊,  and 0 beyond.
 
 Fitted to the top eigenvalues alone, eq. (4) is *not* an upper bound in general: on small models whose full spectrum we
-computed, true eigenvalues of the tail exceeded it up to 8-fold (``docs/curvature.md``). Hence it is held
-against the counts of eigenvalues above a grid of thresholds, which Lanczos' probes give at no extra cost.
+computed, true eigenvalues of the tail exceeded it up to 8-fold (``docs/curvature.md``). Hence it is combined with the
+counts of eigenvalues above a grid of thresholds, which Lanczos' probes give at no extra cost.
 """
 
 from __future__ import annotations
