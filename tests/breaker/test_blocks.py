@@ -567,7 +567,7 @@ def test_a_bad_grid_is_refused_before_anything_is_spent_or_read(
     monkeypatch.setattr(DPConvexReLUClassifier, "fit", stop)
     ledger = Ledger(tmp_path / "a.ledger", epsilon=3.0, delta=1e-4)
     inner = DPConvexReLUClassifier(feature_norm=1.0, n_gates=4, epochs=2, classes=[0, 1])
-    search = DPSelection(inner, GRIDS[name], epsilon=2.0, delta=1e-5, budget=ledger, random_state=0)
+    search = DPSelection(inner, GRIDS[name], epsilon=2.0, delta=1e-5, ledger=ledger, random_state=0)
     with pytest.raises((InvalidInput, NotCovered)):
         search.fit(X, (X[:, 0] > 0).astype(int))
     assert len(ledger.entries()) == 0

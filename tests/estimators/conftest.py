@@ -18,7 +18,7 @@ def ledger(tmp_path):
 
 
 class Watched:
-    """A table that shows its shape, and remembers whether anybody looked at its values."""
+    """A table that shows its shape, and remembers whether its values were read."""
 
     def __init__(self, values: np.ndarray) -> None:
         self._values, self.touched = values, False

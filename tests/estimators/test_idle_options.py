@@ -93,7 +93,7 @@ def test_a_search_refuses_them_before_it_spends(tmp_path, monkeypatch):
     model = DPGeneralizedLinear("squared", feature_bounds=(0, 1), target_bounds=(0, 1))
     space = {"penalty": ["l2", "elasticnet"], "l1_ratio": [0.1]}
     with pytest.raises(InvalidInput, match=r"'l2'.*l1_ratio has no effect"):
-        DPSelection(model, space, epsilon=1.0, delta=1e-5, budget=ledger).fit(X, T)
+        DPSelection(model, space, epsilon=1.0, delta=1e-5, ledger=ledger).fit(X, T)
     assert ledger.entries() == ()
 
 

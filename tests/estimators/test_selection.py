@@ -410,9 +410,22 @@ def test_a_search_is_charged_once_before_records_are_read(table, ledger, monkeyp
         (pytest.approx(EPSILON, rel=1e-5), DELTA),
         (pytest.approx(EPSILON, rel=1e-5), DELTA),
     ]
+    assert {entry.digest for entry in budget.entries()} == {model.certificate_.digest}  # with the mark of the seed
     monkeypatch.setattr(module, "_trial", lambda *a, **k: pytest.fail("a record was read"))
     with pytest.raises(BudgetExhausted):
         model.fit(*table)
+
+
+def test_an_interrupted_search_leaves_the_old_one(table, labelled, monkeypatch):
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    model = search().fit(*table)
+    before = dict(vars(model))
+    monkeypatch.setattr(module, "_trial", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(table[0][:, :2], table[1])
+    assert vars(model) == before
 
 
 def test_a_grid_search_is_charged_for_each_of_its_fits(table, ledger):
@@ -543,6 +556,20 @@ def test_scores_are_between_zero_and_one_whatever_the_model_says(table, scoring)
     assert np.isfinite(values).all()
     assert ((values >= 0) & (values <= 1)).all()
     assert BoundedSum(Score(model, scoring)).diameter == 1.0
+
+
+@pytest.mark.parametrize("scoring", ["accuracy", "brier"])
+def test_a_score_is_a_function_of_its_own_record(labelled, scoring):
+    """To the bit: where the number of records is public, a record has its place, and others do not enter."""
+    X, y = labelled
+    model = DPLogisticRegression(epsilon=1.0, delta=DELTA, feature_bounds=(-1, 1), random_state=0).fit(X, y)
+    score = Score(model, scoring)
+    before = score(Rows(X, y))
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        other, here = X.copy(), int(rng.integers(len(X)))
+        other[here] = rng.uniform(-9, 9, 3)
+        np.testing.assert_array_equal(np.delete(score(Rows(other, y)), here), np.delete(before, here))
 
 
 def test_the_hold_out_is_disjoint_and_of_public_size(table):

@@ -132,7 +132,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         return type(self).__name__
 
     def _declared_marks(self) -> tuple[str, ...]:
-        """What the user vouches for, by the parameters alone."""
+        """What the user declares, by the parameters alone."""
         return ()
 
     def _unused_parameters(self) -> dict[str, str]:

@@ -15,7 +15,7 @@ from tacit.inputs.bounds import bounds_of
 from tacit.inputs.grids import grids_of
 from tacit.ledger import Ledger
 from tacit.maps import FeatureBounds
-from tacit.maps.scaler import BoundedScaler, scaled_norm
+from tacit.maps.scaler import ScalerMixin, scaled_norm
 from tacit.maps.steps import norm_of_rows
 from tacit.solvers.base import Budget
 
@@ -27,7 +27,7 @@ ROUNDING = 1e-14
 
 
 @norm_of_rows(scaled_norm)
-class DPStandardScaler(BoundedScaler, OneRelease):
+class DPStandardScaler(ScalerMixin, OneRelease):
     """Standardise features by private means and variances: z = clip((x − m)/s, ±clip_to).
 
     With u = x mapped to [−1, 1] by public bounds, one Gaussian release of (Σu_j, Σu_j²) over all features gives
@@ -95,7 +95,7 @@ class DPStandardScaler(BoundedScaler, OneRelease):
 
 
 @norm_of_rows(scaled_norm)
-class DPQuantileScaler(BoundedScaler, OneRelease):
+class DPQuantileScaler(ScalerMixin, OneRelease):
     """Scale features so that a private quantile interval becomes [−1, 1], and clip the rest: for heavy tails.
 
     z = clip((x − (b+a)/2) / ((b−a)/2), ±clip_to), a and b the two private quantiles of a feature; an interval narrower

@@ -59,7 +59,7 @@ def _stated(table: Any) -> set[Any]:
 def _types(table: Any) -> set[Any]:
     try:
         entries = np.asarray(table, dtype=object)
-    except Exception:  # no table at all: said by whoever reads it
+    except Exception:  # no table at all: the validation says so
         return set()
     return {type(entry) for entry in entries.ravel().tolist()}
 

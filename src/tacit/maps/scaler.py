@@ -17,12 +17,12 @@ from tacit.inputs.tables import sanitise_errors, validate_shape, validate_table
 from tacit.maps.bounds import FeatureBounds
 from tacit.maps.steps import norm_of_rows, public_step
 
-__all__ = ["BoundedScaler", "BoundsScaler", "scaled_norm"]
+__all__ = ["BoundsScaler", "ScalerMixin", "scaled_norm"]
 
 Array = NDArray[np.float64]
 
 
-class BoundedScaler(OneToOneFeatureMixin, TransformerMixin):  # type: ignore[misc]
+class ScalerMixin(OneToOneFeatureMixin, TransformerMixin):  # type: ignore[misc]
     """The face of a fitted ``FeatureBounds`` for scikit-learn, in ``_map``; dense tables only."""
 
     _map: FeatureBounds
@@ -61,14 +61,14 @@ class BoundedScaler(OneToOneFeatureMixin, TransformerMixin):  # type: ignore[mis
         return self._map.inverse(values)
 
 
-def scaled_norm(scaler: BoundedScaler) -> float:
+def scaled_norm(scaler: ScalerMixin) -> float:
     """The ℓ2 norm that no row of a fitted scaler's output exceeds."""
     return scaler._map.reach * sqrt(len(scaler._map.scale))
 
 
 @norm_of_rows(scaled_norm)
 @public_step
-class BoundsScaler(BoundedScaler, BaseEstimator):  # type: ignore[misc]
+class BoundsScaler(ScalerMixin, BaseEstimator):  # type: ignore[misc]
     """Map features to [−1, 1] by public bounds: z = (x − (low+high)/2) / ((high−low)/2).
 
     Values outside are clipped silently. A feature whose bounds coincide becomes 0. Bounds (0, 1) are mapped, too.
@@ -105,8 +105,7 @@ class BoundsScaler(BoundedScaler, BaseEstimator):  # type: ignore[misc]
             Itself.
         """
         _, p = validate_shape(self, X)
-        self._map = FeatureBounds.centred(*bounds_of("feature_bounds", self.feature_bounds, p))
+        scaler = FeatureBounds.centred(*bounds_of("feature_bounds", self.feature_bounds, p))
         validate_table(self, X)
-        self.scale_ = self._map.safe_scale
-        self.certificate_ = None
+        vars(self).update(_map=scaler, scale_=scaler.safe_scale, certificate_=None)
         return self

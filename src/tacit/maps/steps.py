@@ -88,7 +88,7 @@ def public_step(kind: type[T]) -> type[T]:
     """Class decorator: this very class learns nothing from records, and treats each by itself.
 
     A subclass is not trusted unless it is decorated itself. Certificates of pipelines with a class from outside of
-    Tacit carry a mark: the user vouches for it.
+    Tacit carry a mark: the user declares it.
 
     Args:
         kind: the class.
@@ -147,7 +147,7 @@ def is_public(step: Any) -> bool:
 
 
 def parts(step: Any, name: str) -> Iterator[Certificate | str]:
-    """Certificates of the private parts, and marks of those that the user vouches for; other parts are refused.
+    """Certificates of the private parts, and marks of those that the user declares public; other parts are refused.
 
     Args:
         step: a step, nested as you like.
