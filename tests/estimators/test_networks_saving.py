@@ -28,7 +28,7 @@ from tacit.cli import app
 from tacit.errors import InvalidInput
 from tacit.estimators import saving
 from tacit.estimators.plain import LARGE, from_plain, to_plain
-from tacit.features import Deskew, Hog, Join, NormScaler, RandomFourier, RandomRelu, ReluGates, fourier
+from tacit.maps import Deskew, Hog, Join, NormScaler, RandomFourier, RandomRelu, ReluGates, fourier
 from tacit.maps import BoundsScaler, PublicOneHotEncoder
 
 RNG = np.random.default_rng(0)

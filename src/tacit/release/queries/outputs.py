@@ -45,7 +45,7 @@ def open_gates(rows: Table, gates: Table, R: float) -> tuple[Table, Table]:
         bit: a gate that turned with the record's place in a batch would move the sum by another record's contribution.
     """
     P = len(gates)
-    short = confined(rows, widest(gates, R))
+    short = confined(rows, widest(P, R))
     mask = half_spaces(short, gates).astype(short.dtype)
     length = np.sqrt(row_squares(short) * (2 / P) * mask.sum(axis=1))
     factor = np.sqrt(2 / P) * np.minimum(1.0, R * SHRINK / np.maximum(length, 1e-300))
@@ -53,9 +53,9 @@ def open_gates(rows: Table, gates: Table, R: float) -> tuple[Table, Table]:
     return short, mask
 
 
-def widest(gates: Table, R: float) -> float:
-    """√(P/2)·R: rows beyond are longer than R when lifted, even if one gate alone is open."""
-    return R * float(np.sqrt(len(gates) / 2))
+def widest(P: int, R: float) -> float:
+    """√(P/2)·R: longer rows exceed R when they are lifted by P gates, even if one gate alone is open."""
+    return R * float(np.sqrt(P / 2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -163,7 +163,7 @@ class GatedOutputs(_Outputs):
 
         Only of rows that are kept, and that the last map made short enough: then nothing about them can change.
         """
-        if not (rows.fits and rows.norm <= widest(self.gates, self.row_norm)):
+        if not (rows.fits and rows.norm <= widest(len(self.gates), self.row_norm)):
             return None
         return rows.kept(self, lambda: self._all_gates(rows))
 
