@@ -313,6 +313,8 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             model.certificate_ = certificate
             if "progress" in model.get_params(deep=False):
                 model.set_params(progress=self.estimator.progress)
+            if hasattr(getattr(model, "plan_", None), "certificate"):  # states a promise, too
+                model.plan_ = replace(model.plan_, certificate=certificate)
             if hasattr(draft, "feature_names_in_"):
                 model.feature_names_in_ = draft.feature_names_in_
         return {"best_score_": score, "best_estimator_": model, "best_params_": point}
