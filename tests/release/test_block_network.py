@@ -9,12 +9,14 @@ import pytest
 
 from tacit.errors import InvalidInput
 from tacit.mechanism import Adjacency
+from tacit.problem.blocks import Block, GradientStep, joined
 from tacit.problem.layers import Convolution, Dense
 from tacit.problem.moments import moments_bound, moments_diameter
 from tacit.problem.network import architecture
-from tacit.run.blocks import Block, BlockSum, GradientStep, Together, joined, replay
-from tacit.run.sums import BlockNetwork, LayerStatistic, TableRows
-from tacit.run.sums.network import example_block
+from tacit.records import Rows
+from tacit.release import BlockSum, JacobiCache, replay
+from tacit.release.queries import BlockNetwork, LayerStatistic
+from tacit.release.queries.network import example_block
 
 ALL = np.arange(7)
 CASES = {
@@ -38,31 +40,32 @@ def made(case, seed=0, bound=0.05, weight=0.02, kind=np.float64, records=7, cls=
     x = rng.normal(size=(records, int(np.prod(shape)))).astype(kind)
     y = np.eye(3, dtype=kind)[rng.integers(3, size=records)]
     extra = {"weights": (weight,) * len(blocks), "residual_norms": (bound,) * len(blocks)}
-    return cls(TableRows(x), y, network, blocks, statistic, **extra), tuple(block.start for block in blocks)
+    return cls(network, blocks, statistic, **extra), Rows(x, y), tuple(block.start for block in blocks)
 
 
 @each_case
 @pytest.mark.parametrize("bound", [0.05, 1e3])
 def test_fast_sums_are_sums_of_clipped_contributions(case, bound):
-    problem, values = made(case, bound=bound)
-    together = problem.totals(values, ALL)
+    problem, rows, values = made(case, bound=bound)
+    together = problem.totals(values, rows)
     for i, block in enumerate(problem.blocks):
-        G = problem.contributions(i, values, ALL)
+        G = problem.contributions(i, values, rows)
         norms = np.maximum(np.linalg.norm(G, axis=1, keepdims=True), 1e-300)
         slow = (G * np.minimum(1.0, block.bound / norms)).sum(axis=0)
-        assert np.allclose(problem.total(i, values, ALL), slow, rtol=1e-9, atol=1e-10 * block.bound)
-        assert np.array_equal(problem.total(i, values, ALL), together[i])
+        assert np.allclose(problem.total(i, values, rows), slow, rtol=1e-9, atol=1e-10 * block.bound)
+        assert np.array_equal(problem.total(i, values, rows), together[i])
 
 
 def test_a_convolutions_norm_is_that_of_its_whole_gradient():
     """DESIGN: ‖Σ_p r_p x_pᵀ‖² = tr(RRᵀ·XXᵀ): a lone record is clipped by it, not by a product or a sum of norms."""
-    problem, values = made("convolution", bound=1e-4)
-    hidden = problem._hidden(values, ALL[:1])
-    c = problem._network.connections[0]
+    problem, rows, values = made("convolution", bound=1e-4)
+    one = rows.take(ALL[:1])
+    (hidden,) = problem._hidden(values, one, 1)
+    c = problem.network.connections[0]
     X, R = hidden.designs[0][0], c.map.by_patch(hidden.residuals[0])[0]
     norm = math.sqrt(np.trace((R @ R.T) @ (X @ X.T)))
     assert norm > 1e-3
-    assert np.allclose(problem.total(0, values, ALL[:1]), -(R.T @ X).ravel() * 1e-4 / norm, rtol=1e-9)
+    assert np.allclose(problem.total(0, values, one), -(R.T @ X).ravel() * 1e-4 / norm, rtol=1e-9)
 
 
 @each_case
@@ -72,23 +75,14 @@ def test_neighbours_stay_within_what_is_declared(case, adjacency):
     rng = np.random.default_rng(5)
     relation, worst = Adjacency.parse(adjacency), 0.0
     for seed in range(25):
-        problem, values = made(case, seed)
-        x, y = problem._rows._X.copy(), problem._target.copy()
+        problem, rows, values = made(case, seed)
+        x, y = rows.X.copy(), rows.y.copy()
         x[0], y[0] = rng.normal(size=x.shape[1]) * 10.0 ** rng.integers(-3, 9), rng.normal(size=3)
-        other = BlockNetwork(
-            TableRows(x),
-            y,
-            problem._network,
-            problem.blocks,
-            problem._statistic,
-            weights=problem._weights,
-            residual_norms=problem._residual_norms,
-        )
+        other = Rows(x, y) if relation is Adjacency.REPLACE_ONE else rows.take(ALL[1:])
         for i, block in enumerate(problem.blocks):
-            here = problem.total(i, values, ALL)
-            there = other.total(i, values, ALL if relation is Adjacency.REPLACE_ONE else ALL[1:])
+            moved = problem.total(i, values, rows) - problem.total(i, values, other)
             declared = block.reach if relation is Adjacency.REPLACE_ONE else block.bound
-            worst = max(worst, float(np.linalg.norm(here - there)) / declared)
+            worst = max(worst, float(np.linalg.norm(moved)) / declared)
     assert 0.3 < worst <= 1 + 1e-9
 
 
@@ -117,57 +111,56 @@ def test_moments_with_too_small_bounds_are_refused():
         example_block(c.name, np.ones(c.map.weights), network.design_norm(c), LayerStatistic.MOMENTS, 0.1, 0.2)
         for c in network.connections
     ]
-    x, y = np.zeros((3, 5)), np.eye(3)
     extra = {"weights": (0.2, 0.2), "residual_norms": (0.1, 0.1)}
-    BlockNetwork(TableRows(x), y, network, tuple(blocks), LayerStatistic.MOMENTS, **extra)
+    BlockNetwork(network, tuple(blocks), LayerStatistic.MOMENTS, **extra)
     short = moments_bound(R, 0.1, 0.2)
     for bound, reach, words in [(short / 2, short, "bound"), (short, short, "diameter")]:
         wrong = Block(blocks[0].name, blocks[0].start, bound, GradientStep(1.0), blocks[0].size, reach)
         with pytest.raises(InvalidInput, match=words):
-            BlockNetwork(TableRows(x), y, network, (wrong, blocks[1]), LayerStatistic.MOMENTS, **extra)
+            BlockNetwork(network, (wrong, blocks[1]), LayerStatistic.MOMENTS, **extra)
 
 
-class WholeBatch(BlockNetwork):
+class _WholeBatch(BlockNetwork):
     """Errata E10: the gradient of the batch is clipped, not that of each record."""
 
-    def total(self, block, values, index):
+    def total(self, block, values, rows):
         loose = [Block(b.name, b.start, 1e9, b.update) for b in self.blocks]
-        free = BlockNetwork(self._rows, self._target, self._network, tuple(loose), self._statistic)
-        G = free.total(block, values, index)
-        return G * min(1.0, len(index) * self.blocks[block].bound / max(np.linalg.norm(G), 1e-300))
+        G = BlockNetwork(self.network, tuple(loose), self.statistic).total(block, values, rows)
+        return G * min(1.0, len(rows) * self.blocks[block].bound / max(np.linalg.norm(G), 1e-300))
 
 
-class Unclipped(BlockNetwork):
+class _Unclipped(BlockNetwork):
     """Errata E10: S_g = γρ² is taken for the longest gradient, because x is short; u is not."""
 
-    def total(self, block, values, index):
-        return self.contributions(block, values, index).sum(axis=0)
+    def total(self, block, values, rows):
+        return self.contributions(block, values, rows).sum(axis=0)
 
 
-class ProductOfNorms(BlockNetwork):
+class _ProductOfNorms(BlockNetwork):
     """Patches are clipped by the root of the sum of their squares, as if they were orthogonal."""
 
-    def total(self, block, values, index):
-        hidden, c = self._hidden(values, index), self._network.connections[block]
+    def total(self, block, values, rows):
+        (hidden,), c = self._hidden(values, rows, len(rows)), self.network.connections[block]
         X, R = hidden.designs[block], c.map.by_patch(hidden.residuals[c.target])
         norms = np.sqrt(((X**2).sum(axis=2) * (R**2).sum(axis=2)).sum(axis=1))
         factor = np.minimum(1.0, self.blocks[block].bound / np.maximum(norms, 1e-300))
         return -np.einsum("i,ipq,ipw->qw", factor, R, X).ravel()
 
 
-class Preconditioned(BlockNetwork):
+class _Preconditioned(BlockNetwork):
     """Errata E11: the sum is multiplied by (I + ηxᵀx)⁻¹ of all records: one of them now turns what the others gave."""
 
-    def total(self, block, values, index):
-        G = super().total(block, values, index).reshape(self.blocks[block].shape)
-        X = self._hidden(values, index).designs[block][:, 0].copy()
+    def total(self, block, values, rows):
+        G = super().total(block, values, rows).reshape(self.blocks[block].shape)
+        (hidden,) = self._hidden(values, rows, len(rows))
+        X = hidden.designs[block][:, 0].copy()
         X[:, -1] = 0.0
         return (G @ np.linalg.inv(np.eye(X.shape[1]) + 2 * X.T @ X)).ravel()
 
 
 @pytest.mark.parametrize(
     ("mutant", "case"),
-    [(WholeBatch, "dense"), (Unclipped, "dense"), (ProductOfNorms, "convolution")],
+    [(_WholeBatch, "dense"), (_Unclipped, "dense"), (_ProductOfNorms, "convolution")],
 )
 def test_mutants_move_further_than_declared(mutant, case):
     rng = np.random.default_rng(1)
@@ -175,12 +168,12 @@ def test_mutants_move_further_than_declared(mutant, case):
     for seed in range(40):
         sides = []
         for extreme in (1.0, -1.0):
-            problem, values = made(case, seed, cls=mutant)
-            problem._rows._X[0], problem._target[0] = np.abs(problem._rows._X[0]), extreme
-            sides.append(problem)
+            problem, rows, values = made(case, seed, cls=mutant)
+            rows.X[0], rows.y[0] = np.abs(rows.X[0]), extreme
+            sides.append(rows)
         for i, block in enumerate(problem.blocks):
             index = ALL[: rng.integers(1, 8)]
-            moved = sides[0].total(i, values, index) - sides[1].total(i, values, index)
+            moved = np.subtract(*(problem.total(i, values, side.take(index)) for side in sides))
             worst = max(worst, float(np.linalg.norm(moved)) / block.reach)
     assert worst > 1.05
 
@@ -188,28 +181,26 @@ def test_mutants_move_further_than_declared(mutant, case):
 def test_a_matrix_of_records_after_the_sum_is_no_post_processing():
     """Errata E11: thirty records that agree, and a first one beside or across them."""
     moved = {}
-    for cls in (Preconditioned, BlockNetwork):
+    for cls in (_Preconditioned, BlockNetwork):
         sides = []
         for direction in (0, 1):
-            problem, values = made("dense", records=40, bound=1e-3, cls=cls)
-            X = problem._rows._X
-            X[:], problem._target[:] = 0.1 * np.eye(5)[0], np.eye(3)[0]
-            X[0] = np.eye(5)[direction]
-            sides.append(problem.total(0, values, np.arange(40)))
+            problem, rows, values = made("dense", records=40, bound=1e-3, cls=cls)
+            rows.X[:], rows.y[:] = 0.1 * np.eye(5)[0], np.eye(3)[0]
+            rows.X[0] = np.eye(5)[direction]
+            sides.append(problem.total(0, values, rows))
         moved[cls] = float(np.linalg.norm(sides[0] - sides[1])) / problem.blocks[0].reach
-    assert moved[Preconditioned] > 1.5
+    assert moved[_Preconditioned] > 1.5
     assert moved[BlockNetwork] <= 1
 
 
 @np.errstate(all="ignore")
 def test_records_that_overflow_add_nothing_and_harm_nobody():
     for kind in (np.float32, np.float64):
-        problem, values = made("dense", kind=kind)
-        before = problem.totals(values, ALL[1:])
+        problem, rows, values = made("dense", kind=kind)
+        before = problem.totals(values, rows.take(ALL[1:]))
         for bad in (np.nan, np.inf, 1e38 if kind is np.float32 else 1e300):
-            problem._rows._X[0] = bad
-            problem._target[0] = bad
-            for i, (a, b) in enumerate(zip(problem.totals(values, ALL), before, strict=True)):
+            rows.X[0], rows.y[0] = bad, bad
+            for i, (a, b) in enumerate(zip(problem.totals(values, rows), before, strict=True)):
                 assert np.isfinite(a).all()
                 assert np.linalg.norm(a - b) <= problem.blocks[i].bound * (1 + 1e-5)
 
@@ -217,22 +208,34 @@ def test_records_that_overflow_add_nothing_and_harm_nobody():
 def test_sums_together_are_made_once_and_belong_to_their_state():
     calls = []
 
-    class Counting(BlockNetwork):
-        def totals(self, values, index):
-            calls.append(len(index))
-            return super().totals(values, index)
+    class _Counting(BlockNetwork):
+        def totals(self, values, rows):
+            calls.append(len(rows))
+            return super().totals(values, rows)
 
-    problem, values = made("dense", cls=Counting)
-    together = Together(problem)
-    plain = BlockNetwork(problem._rows, problem._target, problem._network, problem.blocks, problem._statistic)
-    Counting.name = "block-network"
+    problem, rows, values = made("dense", cls=_Counting)
+    together = JacobiCache(problem, rows)
+    plain = BlockNetwork(problem.network, problem.blocks, problem.statistic)
     state = joined(values)
-    for index in (ALL, ALL[:4], ALL):
+    for mask in (ALL >= 0, ALL < 4, ALL >= 0):
         for flat in (state, state * 0.5):
             cut = tuple(v * (flat[0] / state[0]) for v in values)
             for i in range(len(problem.blocks)):
-                assert np.array_equal(together.totals(flat, index)[i], plain.total(i, cut, index))
-    assert len(calls) == 6  # three indices, two states, three blocks each
+                assert np.array_equal(together.totals(flat, mask)[i], plain.total(i, cut, rows.take(ALL[mask])))
+    assert len(calls) == 6  # three batches, two states, three blocks each
+
+
+def test_each_part_of_the_records_has_sums_of_its_own():
+    """Two parts, the same state and the same places in them: what is kept for one must not be given for the other."""
+    problem, rows, values = made("dense")
+    halves = [rows.take(ALL[:3]), rows.take(ALL[3:6])]
+    state, mask = joined(values)[None], np.ones((1, 3), bool)
+    found = [BlockSum(problem, 0, jacobi=True).total(half, state, mask) for half in halves for _ in range(2)]
+    assert np.array_equal(found[0], found[1])
+    assert np.array_equal(found[2], found[3])
+    assert not np.array_equal(found[0], found[2])
+    other = BlockNetwork(problem.network, tuple(Block(b.name, b.start, 1e-9, b.update) for b in problem.blocks))
+    assert np.linalg.norm(BlockSum(other, 0, jacobi=True).total(halves[0], state, mask)) <= 3e-9
 
 
 def test_every_block_of_the_example_gets_to_its_limit():
@@ -242,10 +245,10 @@ def test_every_block_of_the_example_gets_to_its_limit():
 
 
 def test_a_sum_in_float32_equals_one_in_float64_to_its_precision():
-    narrow, values = made("convolution", kind=np.float32)
-    wide, _ = made("convolution")
+    wide, rows, values = made("convolution")
+    _, narrow, _ = made("convolution", kind=np.float32)
     for i in range(len(wide.blocks)):
-        a, b = narrow.total(i, values, ALL), wide.total(i, values, ALL)
+        a, b = wide.total(i, values, narrow), wide.total(i, values, rows)
         assert np.allclose(a, b, atol=2e-5 * wide.blocks[i].bound * len(ALL))
 
 
@@ -254,13 +257,15 @@ def test_data_of_other_shapes_are_refused(shape):
     network = architecture((5,), (4,), 3)
     blocks = tuple(Block(c.name, np.ones(c.map.weights), 1.0, GradientStep(1.0)) for c in network.connections)
     with pytest.raises(InvalidInput, match="data differ"):
-        BlockNetwork(TableRows(np.zeros((6, shape[0]))), np.zeros((6, shape[1])), network, blocks)
+        problem = BlockNetwork(network, blocks)
+        problem.totals(tuple(b.start for b in blocks), Rows(np.zeros((6, shape[0])), np.zeros((6, shape[1]))))
     with pytest.raises(InvalidInput, match="announce their sums"):
-        BlockNetwork(TableRows(np.zeros((6, 5))), np.zeros((6, 3)), network, blocks[:1])
+        BlockNetwork(network, blocks[:1])
 
 
-def test_block_sums_are_what_the_channel_releases():
-    problem, values = made("dense")
-    total = BlockSum(problem, 1, Together(problem))
+def test_block_sums_are_what_a_session_releases():
+    problem, rows, values = made("dense")
     mask = np.ones((1, 7), bool)
-    assert np.array_equal(total.total(joined(values)[None], mask)[0], problem.total(1, values, ALL))
+    for jacobi in (False, True):
+        found = BlockSum(problem, 1, jacobi).total(rows, joined(values)[None], mask)[0]
+        assert np.array_equal(found, problem.total(1, values, rows))
