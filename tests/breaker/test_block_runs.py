@@ -177,9 +177,7 @@ def in_parts(table: Any) -> Any:
     return sparse.csr_matrix((data, indices, np.arange(n + 1, dtype=np.int32) * 2 * d), shape=table.shape)
 
 
-def items_of(
-    statistic: ItemStatistic, bound: float, observed: bool = False, H: Any = None
-) -> tuple[ItemFactors, Any]:
+def items_of(statistic: ItemStatistic, bound: float, observed: bool = False, H: Any = None) -> tuple[ItemFactors, Any]:
     H = unit_rows() if H is None else H
     described = Block("items", H, bound, GradientStep(1.0), statistic_size(H.shape[0], H.shape[1], statistic))
     return ItemFactors((described,), statistic, NonnegativeRows(H.shape[1], 1.0, observed), weight=0.5), H

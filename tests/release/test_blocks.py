@@ -304,7 +304,9 @@ def test_factors_of_people_are_a_sum_in_which_everybody_has_a_place():
     np.testing.assert_allclose(out, slow)
     for places in ([9, 9, -3, 1], [2, 2, 2, 2]):  # public numbers, whatever they are: nobody counts for more
         moved = query.total(Rows(M, np.array(places)), H.ravel()[None], np.ones((1, 4), bool)).reshape(4, 2)
-        np.testing.assert_allclose(moved.sum(axis=0), query.total(rows, H.ravel()[None], np.ones((1, 4), bool)).reshape(4, 2).sum(axis=0))
+        np.testing.assert_allclose(
+            moved.sum(axis=0), query.total(rows, H.ravel()[None], np.ones((1, 4), bool)).reshape(4, 2).sum(axis=0)
+        )
 
 
 @pytest.mark.parametrize("statistic", list(ItemStatistic))

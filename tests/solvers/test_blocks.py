@@ -183,7 +183,9 @@ def test_other_updates_and_schedules_have_no_final_model_guarantee(change):
 
 
 def run(plan, X, seed=0, replicas=1):
-    with open_session(plan.certificate, InMemory(np.asarray(X, float)), random_state=seed, replicas=replicas) as session:
+    with open_session(
+        plan.certificate, InMemory(np.asarray(X, float)), random_state=seed, replicas=replicas
+    ) as session:
         return BlockDescent(plan, TwoBlocks(plan.blocks)).solve(session)
 
 
