@@ -39,7 +39,7 @@ from sklearn.linear_model import Lasso
 from tacit.accounting import Certificate, certify
 from tacit.mechanism import Plan
 from tacit.problem import Design, Logistic, Penalty, Records, Squared, Task
-from tacit.run import Streams
+from tacit.release import Streams
 from tacit.solvers import Budget, CoordinateDescent, ProximalSGD, Session
 
 PASSES = (2, 5, 10, 20, 50)

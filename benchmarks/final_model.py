@@ -30,7 +30,7 @@ from sklearn.pipeline import make_pipeline
 from untuned import show
 
 from tacit import DPConvexReLUClassifier, DPSoftmaxRegression
-from tacit.features import NormScaler, RandomFourier, image_features
+from tacit.maps import NormScaler, RandomFourier, image_features
 
 DELTA, EPSILONS, SEEDS, TRAIN = 1e-5, (1.33, 4.76), 3, 50_000
 DATA = ("mnist", "fashion_mnist")

@@ -24,7 +24,7 @@ from scipy import stats
 
 from tacit.accounting import certify
 from tacit.problem import Design, Penalty, Records, Squared, Task
-from tacit.run import Streams
+from tacit.release import Streams
 from tacit.solvers import Budget, CoordinateDescent, LinearSolver, NoisyGradientDescent, Session
 from tacit.solvers.coordinate import overapproximation
 

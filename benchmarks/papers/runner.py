@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from papers.figures import ADAPTIVE, CONSTANT, EPOCHS_1, FIGURE_1
 from papers.published import published_epsilon
 from tacit import _validate
-from tacit.run.blocks import Block, GradientStep
+from tacit.problem.blocks import Block, GradientStep
 from tacit.solvers.blocks import BlockPlan, plan_blocks
 from tacit.solvers.schedules import NoiseSchedule
 

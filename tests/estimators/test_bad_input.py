@@ -25,7 +25,7 @@ from tacit.estimators import (
     DPLogisticRegression,
     DPRidge,
 )
-from tacit.mechanism.serialise import from_json
+from tacit._codec import decode as from_json
 from tacit.problem import FeatureUnits
 
 MAP = FeatureUnits.map

@@ -20,7 +20,7 @@ from tacit.errors import BudgetExhausted, InvalidInput, LedgerError, NotCovered
 from tacit.estimators import DPGeneralizedLinear, DPHuberRegressor, DPLasso, DPLinearSVC, DPLogisticRegression, DPRidge
 from tacit.maps import BoundsScaler
 from tacit.problem import FeatureUnits
-from tacit.run import SEEDED
+from tacit.release import SEEDED
 from tacit.solvers import CoordinateDescent
 
 N, P = 200, 3

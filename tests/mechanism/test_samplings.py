@@ -35,7 +35,6 @@ from tacit.mechanism import (
 from tacit.records import InMemory
 from tacit.release import Streams, open_session, sensitivity
 from tacit.release.queries import VectorSum
-from tacit.run.channel import sensitivity
 
 OURS = [c for c in registered().values() if issubclass(c, Sampling) and c.__module__.startswith("tacit.")]
 EXAMPLES = [example for cls in OURS if hasattr(cls, "examples") for example in cls.examples()]  # else: test_codec.py
