@@ -313,7 +313,7 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             model.certificate_ = certificate
             if "progress" in model.get_params(deep=False):
                 model.set_params(progress=self.estimator.progress)
-            if hasattr(model, "plan_"):  # states a promise, too
+            if hasattr(getattr(model, "plan_", None), "certificate"):  # states a promise, too
                 model.plan_ = replace(model.plan_, certificate=certificate)
             if hasattr(draft, "feature_names_in_"):
                 model.feature_names_in_ = draft.feature_names_in_
