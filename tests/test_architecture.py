@@ -33,7 +33,6 @@ ORDER = (
     "release",
     "run",  # until every family is ported
     "solvers",
-    "features",
     "estimators",
     "federated",
     "tables",

@@ -81,3 +81,12 @@ def test_mu_is_ratio_times_sensitivity():
     noise = CorrelatedNoise.toeplitz([1.0, 0.5])
     m = Mechanism(adjacency="zero-out", ratio=Schedule.constant(0.3, 6), steps=6, noise=noise, sampling=Cyclic(2))
     assert certify(m).mu == pytest.approx(0.3 * participation_sensitivity(noise, 6, Cyclic(2)))
+
+
+def test_a_separation_longer_than_the_run_is_one_visit():
+    """Nothing is laid out that is as long as the separation: a certificate file may state any."""
+    noise = CorrelatedNoise.toeplitz([1.0, 0.5, 0.25])
+    once = participation_sensitivity(noise, 20, Separated(20, 1))
+    assert participation_sensitivity(noise, 20, Separated(10**15, 10**15)) == once
+    m = Mechanism(adjacency="zero-out", ratio=0.5, steps=20, sampling=Separated(10**15, 10**15))
+    assert certify(m).mu == 0.5

@@ -90,6 +90,20 @@ def test_every_relation_it_names_is_covered_somehow(theorem):
     assert {Adjacency.ZERO_OUT, Adjacency.REPLACE_ONE} <= {m.adjacency for m in covered(theorem)}
 
 
+@EACH_OF_MECHANISMS
+@pytest.mark.parametrize("axis", ["sampling", "noise"])
+def test_its_examples_show_every_sampling_and_noise_that_it_covers(theorem, axis):
+    shown = {type(getattr(m, axis)) for m in covered(theorem)}
+    for m in covered(theorem):
+        for value in (value for cls in theorem.covers[axis] for value in cls.examples()):
+            if type(value) not in shown and not theorem.gaps(replace(m, **{axis: value})):
+                pytest.fail(
+                    f"{type(theorem).__name__} covers {type(value).__name__}, but none of its examples has it: add "
+                    "replace(plain, ...) with it to examples(self, plain)",
+                    pytrace=False,
+                )
+
+
 @EACH
 def test_epsilon_is_positive_and_falls_with_delta(theorem):
     for m in covered(theorem):

@@ -13,14 +13,13 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Binarizer, FunctionTransformer, OneHotEncoder, PolynomialFeatures, StandardScaler
 
-import tacit.estimators._outputs as shared
-from tacit import features as maps
+from tacit import DPConvexReLUClassifier, DPConvexReLURegressor, DPSoftmaxRegression, maps
 from tacit.errors import InvalidInput, NotCovered
 from tacit.estimators import DPQuantileScaler, DPStandardScaler
-from tacit.estimators.networks import DPConvexReLUClassifier, DPConvexReLURegressor, DPSoftmaxRegression
-from tacit.problem.outputs import OneVsRest, Softmax, SquaredOutputs
-from tacit.run import Channel, Streams, drive_chain
-from tacit.run.sums import GatedOutputs, LinearOutputs, TableRows
+from tacit.problem import OneVsRest, Softmax, SquaredOutputs
+from tacit.records import InMemory, Rows, mapped
+from tacit.release import Session, open_session
+from tacit.release.queries import GatedOutputs, LinearOutputs
 from tacit.solvers.hidden import plan_cyclic
 
 SMALL: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "epochs": 2}
@@ -99,24 +98,22 @@ def test_feature_maps_are_fitted_without_records() -> None:
 # -- 3. a gradient that is zero only for some W is no gradient -----------------------------------------------
 
 
-def sums(x: Any, y: int, R: float = 1.0) -> list[Any]:
-    rows, target = TableRows(np.atleast_2d(np.asarray(x, np.float32))), np.array([y])
-    gates = np.zeros((1, rows.width))
-    return [
-        LinearOutputs(rows, target, Softmax(2), row_norm=R),
-        GatedOutputs(rows, target, Softmax(2), row_norm=R, gates=gates),
-    ]
+def asked(x: Any, y: int, R: float = 1.0) -> list[tuple[Any, Rows]]:
+    """Both queries, with one record."""
+    rows = Rows(np.atleast_2d(np.asarray(x, np.float32)), np.array([y]))
+    gates = np.zeros((1, rows.X.shape[1]))
+    return [(LinearOutputs(Softmax(2), R), rows), (GatedOutputs(Softmax(2), R, gates), rows)]
 
 
 @pytest.mark.parametrize("which", [0, 1])
 @pytest.mark.filterwarnings("ignore")
 def test_huge_records_do_not_make_steps_expand(which: int) -> None:
     """(X @ W) overflows before it is shrunk: the record counts for |w| < 1.13 and not beyond."""
-    total = sums([3e38], 1)[which]
+    query, rows = asked([3e38], 1)[which]
     a, b = np.array([1.130, 0.0]), np.array([1.136, 0.0])
-    ga, gb = (total.total(v[None], SINGLE)[0] for v in (a, b))
+    ga, gb = (query.total(rows, v[None], SINGLE)[0] for v in (a, b))
     assert (ga - gb) @ (a - b) >= -1e-6, "not monotone: no gradient of a convex function"
-    eta = 2 / total.smoothness
+    eta = 2 / query.smoothness
     grown = np.linalg.norm((a - eta * ga) - (b - eta * gb)) / np.linalg.norm(a - b)
     assert grown <= 1 + 1e-3, f"a certified non-expansive step expands {grown:.0f}-fold"
 
@@ -134,9 +131,8 @@ def test_audit_of_a_run_with_huge_records() -> None:
         X, y = np.ones((n, 1), np.float32), np.zeros(n, int)
         X[:b], X[0] = edge / 2 * b / (b - 1), record  # the first batch leads to the edge of overflow
         X[b::2], y[b::2] = 3e38, 1
-        total = LinearOutputs(TableRows(X), y, loss, row_norm=1.0)
-        channel = Channel(plan.certificate, n, streams=Streams(seed), replicas=replicas)
-        end = drive_chain(plan.chain(), total, channel, np.zeros((replicas, 2)))
+        with open_session(plan.certificate, InMemory(X, y), random_state=seed, replicas=replicas) as session:
+            end = session.run_chain(plan.chain(), LinearOutputs(loss, 1.0), np.zeros((replicas, 2)))
         rates.append(float((end[:, 0] > edge - 0.5).mean()))
     assert plan.certificate.mu is not None
     allowed = 2 * norm.cdf(plan.certificate.mu / 2) - 1
@@ -171,10 +167,10 @@ def test_batch_sums_move_by_no_more_than_the_sensitivity() -> None:
     ends = []
     for first in (-0.9, 0.9):
         X[0, 0] = first
-        total = LinearOutputs(TableRows(X), np.ones(n, int), loss, row_norm=1.0)
-        ends.append(total.total(np.zeros((1, 8)), np.ones((1, n), bool))[0])
+        query = LinearOutputs(loss, 1.0)
+        ends.append(query.total(Rows(X, np.ones(n, int)), np.zeros((1, 8)), np.ones((1, n), bool))[0])
     moved = np.linalg.norm(ends[0] - ends[1])
-    assert moved <= 2 * total.bound, f"one record moves the sum by {moved:.1f}, certified {2 * total.bound:.1f}"
+    assert moved <= 2 * query.bound, f"one record moves the sum by {moved:.1f}, certified {2 * query.bound:.1f}"
 
 
 @pytest.mark.parametrize("R", [1e-1, 1e-3, 1e-6])
@@ -184,9 +180,9 @@ def test_huge_rows_keep_the_bound_for_small_norms(R: float) -> None:
     worst = 0.0
     for x in np.linspace(1e38, 3.4e38, 60):
         for d in (1, 10, 100):
-            total = sums(np.full(d, x), 0, R)[0]
-            g = total.total(np.zeros((1, 2 * d)), SINGLE)
-            worst = max(worst, float(np.linalg.norm(g)) / (total.bound / 2))  # p = 1/2: half of the bound
+            query, rows = asked(np.full(d, x), 0, R)[0]
+            g = query.total(rows, np.zeros((1, 2 * d)), SINGLE)
+            worst = max(worst, float(np.linalg.norm(g)) / (query.bound / 2))  # p = 1/2: half of the bound
     assert worst <= 1, f"{worst:.5f} times the bound"
 
 
@@ -196,8 +192,9 @@ def test_wide_rows_keep_the_bound() -> None:
     for lead in (1, 4, 8, 16, 32, 64):
         x = np.full(d, np.sqrt(2.0**-24 * 0.99), np.float32)
         x[:lead] = 1
-        total = LinearOutputs(TableRows(x[None]), np.array([0]), OneVsRest(2), row_norm=1.0)
-        worst = max(worst, float(np.linalg.norm(total.total(np.zeros((1, 2 * d)), SINGLE))) / (total.bound / 2))
+        query = LinearOutputs(OneVsRest(2), 1.0)
+        g = query.total(Rows(x[None], np.array([0])), np.zeros((1, 2 * d)), SINGLE)
+        worst = max(worst, float(np.linalg.norm(g)) / (query.bound / 2))
     assert worst <= 1, f"{worst:.6f} times the bound"
 
 
@@ -275,11 +272,12 @@ def test_an_interrupted_fit_does_not_relabel_the_old_model(monkeypatch: pytest.M
     def interrupted(*_: Any, **__: Any) -> Any:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(shared, "run_plan", interrupted)
+    before = model.coef_.copy()
+    monkeypatch.setattr(Session, "run_chain", interrupted)
     with pytest.raises(KeyboardInterrupt):
         model.fit(X, y)
-    if hasattr(model, "coef_"):
-        assert model.certificate_.epsilon(1e-5) > 49, "the coefficients of ε = 50 under a certificate of ε = 0.1"
+    assert model.certificate_.epsilon(1e-5) > 49, "the coefficients of ε = 50 under a certificate of ε = 0.1"
+    assert (model.coef_ == before).all()
 
 
 def test_a_refused_fit_leaves_the_old_model_whole() -> None:
@@ -335,11 +333,11 @@ def test_a_record_that_no_map_can_take_leaves_the_others_as_they_are() -> None:
     """1e25 squared is no float32: its batch was mapped one by one, with other last bits, and gates turned for all."""
     X = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
     chain = make_pipeline(PolynomialFeatures(2), maps.RandomFourier(64, gamma=0.01))
-    planned = DPConvexReLUClassifier(2, features=chain, classes=[0, 1], **SMALL)._planned(X, 2)
+    model = DPConvexReLUClassifier(2, features=chain, classes=[0, 1], **SMALL)
+    features = model._prepared(8, np.float32).map
     spoilt = X.copy()
     spoilt[0] = 1e25
-    everybody = np.arange(300)
-    before, after = (planned.features.rows(table).take(everybody) for table in (X, spoilt))
+    before, after = features(X), features(spoilt)
     assert not after[0].any()
     assert np.array_equal(before[1:], after[1:])
 
@@ -347,7 +345,7 @@ def test_a_record_that_no_map_can_take_leaves_the_others_as_they_are() -> None:
 @pytest.mark.parametrize("kept", [True, False])
 def test_functions_of_others_see_one_record_at_a_time_in_random_batches(monkeypatch: Any, kept: bool) -> None:
     """A user's matrix product treats each record by itself, but rounds it by its place: gates must not see that."""
-    monkeypatch.setattr(shared, "KEPT", 2**30 if kept else 0)
+    monkeypatch.setattr(mapped, "MAX_CACHE_BYTES", 2**30 if kept else 0)
     X, y = table()
     seen: list[int] = []
 
@@ -387,7 +385,14 @@ def test_a_threshold_behind_a_function_of_others_does_not_turn_for_everybody() -
     X, y = np.tile(x, (n, 1)), np.zeros(n, int)
     spoilt = X.copy()
     spoilt[0] = 1.7e308
-    planned = model._planned(X, 2)
-    sums = [model._sum(planned.features.rows(side), y, planned.loss, planned.norm) for side in (X, spoilt)]
-    here, there = (total.total(np.zeros((1, total.size)), np.ones((1, n), bool)) for total in sums)
-    assert np.linalg.norm(here - there) <= 2 * sums[0].bound * (1 + 1e-6)
+    table, _, _ = model._read(X, np.array([0, 1] * (n // 2)))
+    planned = model._planned(table, model._budget(table))
+    query = planned.problem.query
+    sums = []
+    for side in (X, spoilt):
+        records = InMemory(side, y)
+        for one in planned.maps:
+            records = records.through(one)
+        (rows,) = records.parts()
+        sums.append(query.total(rows, np.zeros((1, planned.problem.size)), np.ones((1, n), bool)))
+    assert np.linalg.norm(sums[0] - sums[1]) <= 2 * query.bound * (1 + 1e-6)

@@ -11,8 +11,8 @@ from sklearn.pipeline import make_pipeline
 
 from tacit import DPConvexReLUClassifier, DPConvexReLURegressor, DPSoftmaxRegression, Ledger
 from tacit.errors import BudgetExhausted, InvalidInput, NotCovered
-from tacit.features import NormScaler, RandomFourier
-from tacit.run import SEEDED
+from tacit.maps import NormScaler, RandomFourier
+from tacit.release import SEEDED
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +144,7 @@ def test_the_plan_shows_its_constants(digits):
     assert plan.bound == pytest.approx(np.sqrt(2) * 0.3 * R)
     assert plan.contraction < 1
     for word in ("η·λ", "β", "σ", "c ="):
-        assert word in plan.describe(1e-5)
+        assert word in plan.describe()
 
 
 def test_every_iterate_may_be_asked_for(digits):
@@ -157,9 +157,9 @@ def test_a_fit_is_charged_before_records_are_read(digits, tmp_path, monkeypatch)
     monkeypatch.setenv("TACIT_STATE_DIR", str(tmp_path))
     X, y, *_ = digits
     ledger = Ledger(tmp_path / "b.ledger", 5.0, 1e-4, adjacency="replace-one")
-    softmax(budget=ledger, epochs=2).fit(X, y)
+    softmax(ledger=ledger, epochs=2).fit(X, y)
     with pytest.raises(BudgetExhausted):
-        softmax(budget=ledger, epochs=2).fit(X, y)
+        softmax(ledger=ledger, epochs=2).fit(X, y)
     assert len(ledger.entries()) == 1
 
 

@@ -28,8 +28,18 @@ from tacit.cli import app
 from tacit.errors import InvalidInput
 from tacit.estimators import saving
 from tacit.estimators.plain import LARGE, from_plain, to_plain
-from tacit.features import Deskew, Hog, Join, NormScaler, RandomFourier, RandomRelu, ReluGates, fourier
-from tacit.maps import BoundsScaler, PublicOneHotEncoder
+from tacit.maps import (
+    BoundsScaler,
+    Deskew,
+    Hog,
+    Join,
+    NormScaler,
+    PublicOneHotEncoder,
+    RandomFourier,
+    RandomRelu,
+    ReluGates,
+    fourier,
+)
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0, 1, (300, 16))

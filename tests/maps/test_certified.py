@@ -11,11 +11,14 @@ from sklearn.linear_model import Ridge
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler
 
+from tacit import DPStandardScaler, certificate_of
 from tacit.errors import InvalidInput, NotCovered
 from tacit.maps import (
+    BoundsScaler,
     Hog,
     Join,
     NormScaler,
+    PublicOneHotEncoder,
     RandomFourier,
     RandomRelu,
     ReluGates,
@@ -23,8 +26,6 @@ from tacit.maps import (
     feature_norm,
     row_local,
 )
-from tacit import DPStandardScaler, certificate_of
-from tacit.maps import BoundsScaler, PublicOneHotEncoder
 from tacit.maps.steps import COMPOSITE, PUBLIC, composite_step, public_step
 
 X = np.random.default_rng(0).normal(size=(40, 4))

@@ -15,9 +15,8 @@ from sklearn import preprocessing as sk
 from sklearn.kernel_approximation import AdditiveChi2Sampler
 from sklearn.pipeline import make_pipeline
 
-from tacit.maps import Deskew, Hog, Join, NormScaler, RandomFourier, RandomRelu, ReluGates, image_features
 from tacit.kernels.exact import grid_product
-from tacit.maps import BoundsScaler
+from tacit.maps import BoundsScaler, Deskew, Hog, Join, NormScaler, RandomFourier, RandomRelu, ReluGates, image_features
 
 
 def general() -> Iterator[Any]:

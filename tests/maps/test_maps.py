@@ -14,7 +14,7 @@ from sklearn.base import clone
 from tacit.errors import InvalidInput
 from tacit.maps import Deskew, Hog, Join, NormScaler, RandomFourier, RandomRelu, ReluGates
 from tacit.maps.draws import gaussians
-from tacit.maps.lengths import shortened
+from tacit.maps.lengths import scaled_down
 
 KINDS = (np.float64, np.float32)
 PINNED = [1098258, -255927, 754076, 339979]
@@ -72,7 +72,7 @@ def test_one_record_changes_one_row(model, table):
 
 
 def test_the_check_would_notice_a_leak(table, monkeypatch):
-    monkeypatch.setattr(NormScaler, "_rows", lambda self, x: shortened(x - x.mean(axis=0), 1.0))
+    monkeypatch.setattr(NormScaler, "_rows", lambda self, x: scaled_down(x - x.mean(axis=0), 1.0))
     with pytest.raises(AssertionError):
         test_one_record_changes_one_row(NormScaler(), table)
     with pytest.raises(AssertionError):
@@ -141,7 +141,7 @@ def test_bounds_are_exact_for_many_random_rows():
         for width in (1, 2, 3, 1000):
             X = (rng.normal(size=(500, width)) * 10.0 ** rng.uniform(-30, 30, (500, 1))).astype(kind)
             for bound in (1e-20, 1 / 3, 1.0, 7e15):
-                assert exact_norms(shortened(X, bound)).max() <= bound
+                assert exact_norms(scaled_down(X, bound)).max() <= bound
 
 
 # -- public, repeatable ----------------------------------------------------------------------------------------------

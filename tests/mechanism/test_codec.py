@@ -30,10 +30,13 @@ from tacit.mechanism import (
     FullBatch,
     LastIterate,
     Mechanism,
+    Noise,
     Plan,
     Poisson,
+    Sampling,
     Schedule,
     Separated,
+    View,
 )
 
 SRC = Path(tacit.__file__).parent
@@ -103,6 +106,19 @@ def test_a_class_without_examples_is_told_what_to_write():
 
     with pytest.raises(pytest.fail.Exception, match=r"Bare is described but gives no examples.*write a classmethod"):
         examples(Bare)
+
+
+def descendants(cls):
+    for child in cls.__subclasses__():
+        yield child
+        yield from descendants(child)
+
+
+@pytest.mark.parametrize("base", [Sampling, Noise, View])
+def test_every_axis_value_of_ours_is_described(base):
+    for cls in descendants(base):
+        if cls.__module__.startswith("tacit."):
+            assert cls in OURS.values(), f'{cls.__name__} has no name in files: decorate it with @described("...")'
 
 
 def test_the_contract_comes_to_every_kind_of_description():

@@ -134,7 +134,7 @@ def test_every_row_is_a_run_of_ours(n: int, b: int) -> None:
         assert r.runs
         (mechanism,) = r.certificate.plan
         channel = Channel(r.certificate, n, streams=Streams(0))
-        seen = [int(channel._batches.mask(t).sum()) for t in range(mechanism.steps)]
+        seen = [int(channel._draw(t).sum()) for t in range(mechanism.steps)]
         if r.method.hidden:
             k = 1 if r.method.full else s.n_batches
             GradientChain(Schedule.constant(0.1, mechanism.steps), 0.01, k, n).check(mechanism, total)

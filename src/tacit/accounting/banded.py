@@ -92,7 +92,7 @@ def _best_visits(value: Array, separation: int, visits: int) -> float:
     best = np.zeros(len(value) + 1)  # best over the first i positions
     for _ in range(visits):
         # position p may follow positions up to p − separation, i.e. the first p − separation + 1 of them
-        previous = np.concatenate([np.zeros(separation - 1), best])[: len(value)]
+        previous = np.concatenate([np.zeros(min(separation - 1, len(value))), best])[: len(value)]
         new = np.maximum.accumulate(np.concatenate([[0.0], value + previous]))
         if np.array_equal(new, best):
             break

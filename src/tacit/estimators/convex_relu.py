@@ -44,7 +44,7 @@ class _Gated(OutputModel):
         return width * _validate.positive_int(n_gates=self.n_gates), norm
 
     def _last_map(self, width: int, norm: float) -> Shorten:
-        return Shorten(widest(self._gates(width), norm), width)  # short enough for any gates
+        return Shorten(widest(_validate.positive_int(n_gates=self.n_gates), norm), width)  # short enough for any gates
 
     def _query(self, loss: OutputLoss, norm: float, width: int) -> Query:
         return GatedOutputs(loss, norm, self._gates(width))
@@ -59,7 +59,7 @@ class _Gated(OutputModel):
         """√(2/P)·Σ_j 1(u_jᵀx ≥ 0)·V_j x, long records scaled down as in the fit."""
         check_is_fitted(self)
         K, P, d = self.coef_.shape
-        last = Shorten(widest(self.gates_, self.feature_norm_), d)
+        last = Shorten(widest(P, self.feature_norm_), d)
         rows, mask = open_gates(self._feature_rows(X, last), self.gates_, self.feature_norm_)
         V = self.coef_.transpose(2, 1, 0).reshape(d, P * K).astype(rows.dtype)
         return np.asarray(np.matmul(mask[:, None, :], (rows @ V).reshape(-1, P, K))[:, 0], np.float64)

@@ -216,6 +216,8 @@ class OutputModel(PrivateEstimator):
 
     def _planned(self, table: Table, budget: Budget) -> OutputFit:
         """The features, the query that they allow, and the numbers of its descent."""
+        if table.sparse:
+            raise InvalidInput("X is sparse, which this estimator does not take: pass X.toarray()")
         found, target, K = self._prepared(table.p, table.dtype), self._target(), table.outputs
         size, norm = self._lifted(found.width, found.norm)
         loss = self._loss(K, budget, table.n, K * size)

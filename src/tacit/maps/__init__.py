@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tacit.maps.bounds import FeatureBounds, TargetBounds, feature_bounds, target_bounds
 from tacit.maps.norms import EqualNorm, NonnegativeRows
 from tacit.maps.rows import ROW_MAPS, AffineTarget, Columns, Linear, Range, RowMap, Standardise
-from tacit.maps.shorten import Shorten, confined
+from tacit.maps.shorten import Shorten
 
 if TYPE_CHECKING:
     from tacit.maps.certified import feature_norm as feature_norm
@@ -73,7 +73,6 @@ __all__ = [
     "Standardise",
     "Streamed",
     "TargetBounds",
-    "confined",
     "feature_bounds",
     "feature_norm",
     "image_features",

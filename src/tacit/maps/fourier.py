@@ -11,7 +11,7 @@ from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.maps.draws import GRID, gaussians, projected, public_seed
 from tacit.maps.feature_map import FeatureMap
-from tacit.maps.lengths import FAR, shortened
+from tacit.maps.lengths import FAR, scaled_down
 from tacit.maps.steps import public_step
 
 __all__ = ["RandomFourier"]
@@ -27,7 +27,7 @@ class RandomFourier(FeatureMap):
     features*, NIPS 2016), which lowers the error once more.
 
     *Formal guarantee.* Every row of the output has norm 1, less a margin for rounding that keeps it from exceeding 1.
-    Records beyond a norm of 1e12 are shortened to it, where phases mean nothing anyway. See ``FeatureMap``.
+    Records beyond a norm of 1e12 are scaled_down to it, where phases mean nothing anyway. See ``FeatureMap``.
 
     *Assumptions.* γ was not chosen on private records. See ``FeatureMap``.
 
@@ -74,7 +74,7 @@ class RandomFourier(FeatureMap):
 
     def _rows(self, x: NDArray[Any]) -> NDArray[Any]:
         kind, half = x.dtype, len(self.frequencies_)
-        phase = projected(shortened(x, FAR), self.frequencies_)
+        phase = projected(scaled_down(x, FAR), self.frequencies_)
         phase *= kind.type(self._scale)
         out = np.empty((len(x), 2 * half), kind)
         np.cos(phase, out=out[:, :half])

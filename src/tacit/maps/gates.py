@@ -12,7 +12,7 @@ from tacit import _validate
 from tacit.kernels.exact import half_spaces
 from tacit.maps.draws import gaussians, public_seed
 from tacit.maps.feature_map import FeatureMap, blocks, records
-from tacit.maps.lengths import public_norm, relative, shortened
+from tacit.maps.lengths import public_norm, relative, scaled_down
 from tacit.maps.steps import public_step
 
 __all__ = ["ReluGates"]
@@ -84,7 +84,7 @@ class ReluGates(FeatureMap):
 
     def _rows(self, x: NDArray[Any]) -> NDArray[Any]:
         mask = self._open(x)
-        x = shortened(x, public_norm(norm=self.norm))
+        x = scaled_down(x, public_norm(norm=self.norm))
         x = x * x.dtype.type((1 - 4 * np.finfo(x.dtype).eps) / np.sqrt(mask.shape[1]))
         return np.asarray(mask[:, :, None] * x[:, None, :]).reshape(len(x), -1)
 

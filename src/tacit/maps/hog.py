@@ -11,7 +11,7 @@ from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.kernels.rows import row_squares
 from tacit.maps.images import ImageMap
-from tacit.maps.lengths import shortened
+from tacit.maps.lengths import scaled_down
 from tacit.maps.steps import public_step
 
 __all__ = ["Hog"]
@@ -113,7 +113,7 @@ class Hog(ImageMap):
             groups = groups / np.sqrt(squares + self._epsilon**2)[:, None, :, :, None, None]
         flat = groups.transpose(0, 2, 3, 4, 5, 1).reshape(len(x), -1)
         flat /= np.sqrt(row_squares(flat) + 1.0).astype(flat.dtype)[:, None]
-        return shortened(flat.astype(x.dtype), self.norm)
+        return scaled_down(flat.astype(x.dtype), self.norm)
 
     def _cells(self, images: Array) -> Array:
         """Histograms (n, orientations, cells down, cells across)."""

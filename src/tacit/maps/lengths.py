@@ -11,10 +11,10 @@ from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.kernels.rows import row_squares
 
-__all__ = ["FAR", "margin", "public_norm", "relative", "scaled", "shortened"]
+__all__ = ["FAR", "margin", "public_norm", "relative", "scaled", "scaled_down"]
 
 FAR = 1e12
-"""Rows beyond are shortened to it before a product, which must not overflow."""
+"""Rows beyond are scaled_down to it before a product, which must not overflow."""
 
 
 def public_norm(**named: object) -> float:
@@ -64,7 +64,7 @@ def relative(x: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]
     return np.divide(x, np.where(top > 0, top, 1.0), dtype=np.float64), top
 
 
-def shortened(x: NDArray[Any], bound: float) -> NDArray[Any]:
+def scaled_down(x: NDArray[Any], bound: float) -> NDArray[Any]:
     """Rows longer than ``bound`` are scaled down to it; others are returned to the bit.
 
     Formal guarantee: the exact norm of every row of the result is at most ``bound``; doing it twice changes nothing.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.maps.draws import gaussians, projected, public_seed
 from tacit.maps.feature_map import FeatureMap
-from tacit.maps.lengths import FAR, public_norm, shortened
+from tacit.maps.lengths import FAR, public_norm, scaled_down
 from tacit.maps.steps import public_step
 
 __all__ = ["RandomRelu"]
@@ -24,7 +24,7 @@ class RandomRelu(FeatureMap):
     (y, β), k(u, v) = ‖u‖‖v‖(sin θ + (π − θ)cos θ)/π (Cho & Saul, *Kernel methods for deep learning*, NIPS 2009), and a
     record with ‖x‖ = 1 has a norm of about ``norm``: scale records to norm 1 first, e.g. with ``NormScaler``.
 
-    *Formal guarantee.* Every row of the output has norm at most ``norm``. Records beyond a norm of 1e12 are shortened
+    *Formal guarantee.* Every row of the output has norm at most ``norm``. Records beyond a norm of 1e12 are scaled_down
     to it first. See ``FeatureMap``.
 
     *Assumptions.* See ``FeatureMap``.
@@ -62,11 +62,11 @@ class RandomRelu(FeatureMap):
 
     def _rows(self, x: NDArray[Any]) -> NDArray[Any]:
         kind, norm, beta, D = x.dtype, public_norm(norm=self.norm), self._beta, len(self.biases_)
-        z = projected(shortened(x, FAR), self.weights_)
+        z = projected(scaled_down(x, FAR), self.weights_)
         z += (beta * self.biases_).astype(kind)
         np.maximum(z, 0.0, out=z)
         z *= kind.type(norm * np.sqrt(2 / D / (1 + beta**2)))
-        return shortened(z, norm)
+        return scaled_down(z, norm)
 
     def _norm(self, input_norm: float | None) -> float:
         return public_norm(norm=self.norm)

@@ -10,7 +10,7 @@ from sklearn.base import OneToOneFeatureMixin
 
 from tacit import _validate
 from tacit.maps.feature_map import FeatureMap
-from tacit.maps.lengths import public_norm, scaled, shortened
+from tacit.maps.lengths import public_norm, scaled, scaled_down
 from tacit.maps.steps import public_step
 
 __all__ = ["NormScaler"]
@@ -50,7 +50,7 @@ class NormScaler(OneToOneFeatureMixin, FeatureMap):  # type: ignore[misc]
 
     def _rows(self, x: NDArray[Any]) -> NDArray[Any]:
         norm = public_norm(norm=self.norm)
-        return np.asarray(shortened(x, norm) if self.how == "clip" else scaled(x, norm))
+        return np.asarray(scaled_down(x, norm) if self.how == "clip" else scaled(x, norm))
 
     def _norm(self, input_norm: float | None) -> float:
         norm = public_norm(norm=self.norm)

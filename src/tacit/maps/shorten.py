@@ -8,41 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.kernels.rows import row_squares
+from tacit.kernels.rows import shortened
 from tacit.maps.rows import Range, RowMap
 
-__all__ = ["SHRINK", "Shorten", "confined"]
-
-ROUNDING = 2.0**-32
-"""More than the relative error of a norm in float64."""
-SHRINK = 1 - 2.0**-16
-"""Long rows are made this much shorter than the norm, so that rounding to float32 cannot make them longer."""
-
-
-def confined(rows: NDArray[Any], norm: float) -> NDArray[Any]:
-    """Rows within ``norm``: longer ones scaled down, those that are not finite replaced by zeros.
-
-    Done before anything else, so that no product can overflow for some weights and not for others: a contribution that
-    vanished for some weights only would not be a gradient. (``maps.lengths.shortened`` is more exact, and slower.)
-
-    Args:
-        rows: (m, p), float32 or float64; left as they are.
-        norm: the bound.
-
-    Returns:
-        (m, p), in the same type; the very same array if nothing had to be changed.
-    """
-    odd = ~(np.sqrt(row_squares(rows)) <= norm * (1 - ROUNDING))  # also those whose squares overflowed, and NaN
-    if not odd.any():
-        return rows
-    out = np.array(rows)
-    wide = np.array(rows[odd], np.float64)
-    wide[~np.isfinite(wide).all(axis=1)] = 0
-    top = np.maximum(np.abs(wide).max(axis=1, initial=0.0, keepdims=True), 1e-300)
-    wide /= top
-    length = np.sqrt((wide * wide).sum(axis=1, keepdims=True))
-    out[odd] = wide * np.minimum(top, norm * SHRINK / np.maximum(length, 1e-300))
-    return out
+__all__ = ["Shorten"]
 
 
 @dataclass(frozen=True)
@@ -66,7 +35,7 @@ class Shorten(RowMap):
             rows = np.ascontiguousarray(X, np.float32)
             if self.constant is not None:
                 rows = np.concatenate([rows, np.full((len(rows), 1), self.constant, np.float32)], axis=1)
-            return confined(rows, self.bound)
+            return shortened(rows, self.bound)
 
     def range(self, before: Range | None) -> Range:
         """The norm, whatever the input."""

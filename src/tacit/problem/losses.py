@@ -62,6 +62,8 @@ class Loss(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        if "derivative" in vars(cls) and "convex" not in vars(cls):
+            cls.convex = False  # what a parent declared is not about another derivative
         if "name" not in vars(cls):
             return
         known = LOSSES.get(cls.name)

@@ -27,7 +27,7 @@ from tacit.release.query import Example, Members, Query, register
 __all__ = ["PROBLEMS", "BlockChain", "BlockProblem", "BlockSum", "JacobiCache", "replay"]
 
 Array = NDArray[np.float64]
-Index = NDArray[np.intp]
+Mask = NDArray[np.bool_]
 MAX_COEFFICIENT = 1e25
 """Entries of blocks that no run comes near; larger ones are taken as this."""
 
@@ -102,8 +102,8 @@ def _values(state: Array, problem: BlockProblem) -> Values:
     return tuple(map(_confined, separated(state, problem.blocks)))
 
 
-def _batch(rows: Rows, index: Index) -> Rows:
-    return rows if len(index) == len(rows) else rows.take(index)
+def _batch(rows: Rows, mask: Mask) -> Rows:
+    return rows if mask.all() else rows.take(np.flatnonzero(mask))
 
 
 class JacobiCache:
@@ -116,14 +116,14 @@ class JacobiCache:
 
     def __init__(self, problem: BlockProblem, rows: Rows) -> None:
         self._problem, self._rows = problem, weakref.ref(rows)  # rows keep the cache: a cycle would outlive the fit
-        self._known: tuple[Array, Index, tuple[Array, ...]] | None = None
+        self._known: tuple[Array, Mask, tuple[Array, ...]] | None = None
 
-    def totals(self, state: Array, index: Index) -> tuple[Array, ...]:
-        """Those of the problem, at all blocks as one vector."""
-        if self._known is None or not (np.array_equal(self._known[0], state) and np.array_equal(self._known[1], index)):
+    def totals(self, state: Array, mask: Mask) -> tuple[Array, ...]:
+        """Those of the problem, at all blocks as one vector, over the records of a batch."""
+        if self._known is None or not (np.array_equal(self._known[0], state) and np.array_equal(self._known[1], mask)):
             own, rows = state.copy(), self._rows()
             assert rows is not None
-            self._known = own, index.copy(), self._problem.totals(_values(own, self._problem), _batch(rows, index))
+            self._known = own, mask.copy(), self._problem.totals(_values(own, self._problem), _batch(rows, mask))
         return self._known[2]
 
 
@@ -171,22 +171,22 @@ class BlockSum(Query):
     def total(self, rows: Rows, state: Array, members: Members) -> Array:
         """The problem's own sum of clipped contributions, replica by replica."""
         pairs = zip(state, members, strict=True)
-        out = np.stack([self._one(rows, row, np.flatnonzero(mask)) for row, mask in pairs])
+        out = np.stack([self._one(rows, row, mask) for row, mask in pairs])
         wanted = self._described.release_size
         if out.shape != (len(state), wanted):
             name = self._described.name
             raise MechanismMismatch(f"block {name!r} announced sums of {wanted} numbers, not {out.shape}")
         return out
 
-    def _one(self, rows: Rows, state: Array, index: Index) -> Array:
-        if not len(index):
+    def _one(self, rows: Rows, state: Array, mask: Mask) -> Array:
+        if not mask.any():
             return np.zeros(self._described.release_size)
         with np.errstate(all="ignore"):  # a warning would tell about a record
             if not self.jacobi:
                 values = _values(state, self.problem)
-                return np.asarray(self.problem.total(self.block, values, _batch(rows, index)), np.float64)
+                return np.asarray(self.problem.total(self.block, values, _batch(rows, mask)), np.float64)
             cache = rows.kept(("jacobi", self.problem), lambda: JacobiCache(self.problem, rows))
-            return np.asarray(cache.totals(state, index)[self.block], np.float64)
+            return np.asarray(cache.totals(state, mask)[self.block], np.float64)
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> Example:

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.kernels.exact import half_spaces
-from tacit.kernels.rows import row_squares
-from tacit.maps.shorten import SHRINK, confined
+from tacit.kernels.rows import SHRINK, row_squares, shortened
 from tacit.problem import OneVsRest, OutputLoss, Softmax, SquaredOutputs
 from tacit.records import Rows
 from tacit.release.query import Example, Members, Query, register
@@ -45,7 +44,7 @@ def open_gates(rows: Table, gates: Table, R: float) -> tuple[Table, Table]:
         bit: a gate that turned with the record's place in a batch would move the sum by another record's contribution.
     """
     P = len(gates)
-    short = confined(rows, widest(gates, R))
+    short = shortened(rows, widest(P, R))
     mask = half_spaces(short, gates).astype(short.dtype)
     length = np.sqrt(row_squares(short) * (2 / P) * mask.sum(axis=1))
     factor = np.sqrt(2 / P) * np.minimum(1.0, R * SHRINK / np.maximum(length, 1e-300))
@@ -53,9 +52,9 @@ def open_gates(rows: Table, gates: Table, R: float) -> tuple[Table, Table]:
     return short, mask
 
 
-def widest(gates: Table, R: float) -> float:
-    """√(P/2)·R: rows beyond are longer than R when lifted, even if one gate alone is open."""
-    return R * float(np.sqrt(len(gates) / 2))
+def widest(P: int, R: float) -> float:
+    """√(P/2)·R: longer rows exceed R when they are lifted by P gates, even if one gate alone is open."""
+    return R * float(np.sqrt(P / 2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +125,7 @@ class LinearOutputs(_Outputs):
 
     def _part(self, rows: Rows, theta: Array, index: Index) -> Array:
         batch = rows.take(index)
-        X = batch.X if batch.norm <= self.row_norm else confined(batch.X, self.row_norm)
+        X = batch.X if batch.norm <= self.row_norm else shortened(batch.X, self.row_norm)
         W = theta.reshape(self.loss.outputs, -1).astype(X.dtype)
         G = self.loss.gradient(X @ W.T, batch.y)
         return np.asarray(G.T @ X, np.float64).ravel()
@@ -159,11 +158,8 @@ class GatedOutputs(_Outputs):
             raise InvalidInput(f"gates must have shape (P, features), got {self.gates.shape}")
 
     def _remembered(self, rows: Rows) -> tuple[NDArray[np.bool_], Table] | None:
-        """Which gates each record opens, and their weight: made once for all steps of a run.
-
-        Only of rows that are kept, and that the last map made short enough: then nothing about them can change.
-        """
-        if not (rows.fits and rows.norm <= widest(self.gates, self.row_norm)):
+        """Which gates each record opens, and their weight, made once; None unless rows are kept, and short enough."""
+        if not (rows.fits and rows.norm <= widest(len(self.gates), self.row_norm)):
             return None
         return rows.kept(self, lambda: self._all_gates(rows))
 

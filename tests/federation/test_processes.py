@@ -15,7 +15,7 @@ import pytest
 
 from tacit import Ledger
 from tacit.errors import InvalidInput
-from tacit.federated import FactorNode, FederatedNMF, LinkLost, local_nodes
+from tacit.federation import FactorNode, FederatedNMF, LinkLost, local_nodes
 
 EXAMPLE = pathlib.Path(__file__).parents[2] / "examples" / "federated_nmf.py"
 
@@ -33,7 +33,7 @@ def maker(path: pathlib.Path, n: int, **terms: Any) -> Any:
 def test_separate_processes_load_their_rows_and_pay_for_themselves(tmp_path: pathlib.Path) -> None:
     ledger = Ledger(tmp_path / "a.ledger", epsilon=3.0, delta=1e-5)
     makers = [
-        maker(tmp_path / "a.npy", 200, epsilon=1.0, budget=ledger),
+        maker(tmp_path / "a.npy", 200, epsilon=1.0, ledger=ledger),
         maker(tmp_path / "b.npy", 300, epsilon=2.0),
     ]
     with local_nodes(makers) as links:

@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import ast
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from scipy import sparse, stats
 
-from tacit import Ledger
+from tacit import Ledger, federation
 from tacit.errors import InvalidInput, NotCovered
-from tacit.estimators import DPNMF
-from tacit.federated import FactorNode, FederatedModel, FederatedNMF, FederationError, local_nodes, threaded_nodes
-from tacit.federated.node import horizontal_mark, vertical_mark
-from tacit.federated.proposal import Proposal
-from tacit.federated.wire import decode
+from tacit.estimators.nmf import DPNMF
+from tacit.federation import (
+    FactorNode,
+    FederatedModel,
+    FederatedNMF,
+    FederationError,
+    Proposal,
+    local_nodes,
+    threaded_nodes,
+)
+from tacit.federation.node import horizontal_mark, vertical_mark
+from tacit.federation.wire import decode
 from tacit.mechanism import Adjacency
-from tacit.run import SEEDED, Channel
-from tacit.run.channel import noise_std, sensitivity
-from tacit.run.sums.factors import ItemFactors
-from tacit.solvers.factorise import ItemSolve, public_rows
+from tacit.records import Rows
+from tacit.release import SEEDED, Channel, noise_std, sensitivity
+from tacit.release.queries import ItemFactors
+from tacit.solvers.nmf import ItemSolve, NMFOptions, public_rows
 from tacit.solvers.schedules import Optimised
 
 TERMS: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "row_norm": 8.0}
@@ -64,6 +73,20 @@ def sums(tap: Tap) -> Any:
     return np.array([message.array for message in found if message.kind == "sum"])
 
 
+@pytest.mark.parametrize("name", ["node", "proposal", "model", "errors"])
+def test_node_and_proposal_know_nothing_of_transport(name: str) -> None:
+    source = Path(federation.__file__).with_name(f"{name}.py").read_text()
+    imported = {
+        module
+        for line in ast.walk(ast.parse(source))
+        if isinstance(line, ast.Import | ast.ImportFrom)
+        for module in ([a.name for a in line.names] if isinstance(line, ast.Import) else [line.module or ""])
+    }
+    foreign = {"socket", "multiprocessing", "queue", "json", "struct"}
+    assert not {module for module in imported if module.split(".")[0] in foreign}
+    assert not imported & {f"tacit.federation.{part}" for part in ("links", "wire", "serving", "local", "server")}
+
+
 # -- the same as one table -----------------------------------------------------------------------------------------
 
 
@@ -71,7 +94,8 @@ def sums(tap: Tap) -> Any:
 @pytest.mark.parametrize("sizes", [(300,), (100, 40, 160)])
 def test_without_noise_a_federation_finds_what_one_table_finds(sizes: tuple[int, ...], update: str) -> None:
     M = table(300)
-    settings: dict[str, Any] = {"update": update, "l2": 0.01, "person_l2": 0.05, "init_seed": 3, "epochs": 8}
+    settings: dict[str, Any] = {"update": update, "init_seed": 3, "epochs": 8}
+    settings["options"] = NMFOptions(l2=0.01, person_l2=0.05)
     terms = {**TERMS, "epsilon": LOUD}
     parts = np.split(M, np.cumsum(sizes)[:-1])
     model, _ = run([FactorNode(part, **terms) for part in parts], **settings)
@@ -104,7 +128,8 @@ def test_sums_in_different_units_are_added_in_one() -> None:
     """The second node states half the norm: its sums come in units of a quarter."""
     M = table(300)
     small = M[150:] * np.minimum(1, 4.0 / np.maximum(np.linalg.norm(M[150:], axis=1), 1e-9))[:, None]
-    free = {"contribution_norm": 10.0, "update": "statistics", "epochs": 8, "l1": 0.001}  # nothing is clipped
+    free: dict[str, Any] = {"update": "statistics", "epochs": 8}
+    free["options"] = NMFOptions(contribution_norm=10.0, l1=0.001)  # nothing is clipped
     terms = {"epsilon": LOUD, "delta": 1e-6}
     nodes = [FactorNode(M[:150], row_norm=8.0, **terms), FactorNode(M[150:], row_norm=4.0, **terms)]
     model, _ = run(nodes, **free)
@@ -116,9 +141,9 @@ def test_sums_in_different_units_are_added_in_one() -> None:
 
 @pytest.mark.parametrize("schedule", ["linear", Optimised(2.0), lambda k, j: 1.0 + k, [4.0, 3.0, 2.0, 1.0]])
 def test_schedules_travel_as_numbers(schedule: Any) -> None:
-    model, _ = run([FactorNode(table(50), **TERMS)], noise_schedule=schedule)
+    model, _ = run([FactorNode(table(50), **TERMS)], options=NMFOptions(noise_schedule=schedule))
     listed = (lambda k, j: schedule[k]) if isinstance(schedule, list) else schedule
-    wanted = DPNMF(3, epochs=4, noise_schedule=listed, **TERMS).planned_certificate(50, 12)
+    wanted = DPNMF(3, epochs=4, options=NMFOptions(noise_schedule=listed), **TERMS).planned_certificate(50, 12)
     assert model.certificates_[0].plan == wanted.plan
 
 
@@ -132,7 +157,7 @@ def test_the_update_is_told_the_noise_of_all_nodes_and_the_number_of_all_people(
         FactorNode(table(50), epsilon=1.0, delta=1e-6, row_norm=8.0),
         FactorNode(table(70), epsilon=3.0, delta=1e-5, row_norm=2.0),
     ]
-    model, _ = run(nodes, noise_schedule="linear")
+    model, _ = run(nodes, options=NMFOptions(noise_schedule="linear"))
     assert len(seen) == 4
     for t, at in enumerate(seen):
         parts = [2 * 0.02 / c.plan.parts[0].ratio[t] for c in model.certificates_]  # 2C over Δ/σ
@@ -168,10 +193,9 @@ def test_the_offer_does_not_depend_on_what_the_rows_hold() -> None:
     assert offers[0] == offers[1] == offers[2]
 
 
-def _clean(node: FactorNode, requests: list[Any], **settings: Any) -> Any:
-    session = node.session(Proposal(3, epochs=len(requests), **settings))
-    total = session._total
-    return np.array([total.total(H.ravel()[None], np.ones((1, total.records), bool))[0] for H in requests])
+def _clean(M: Any, requests: list[Any]) -> Any:
+    query, everybody = FactorNode(M, **TERMS).plan(Proposal(3, epochs=len(requests))).query, np.ones((1, len(M)), bool)
+    return np.array([query.total(Rows(M), H.ravel()[None], everybody)[0] for H in requests])
 
 
 def test_every_sum_has_the_noise_that_was_certified_and_nodes_share_none_of_it() -> None:
@@ -179,9 +203,9 @@ def test_every_sum_has_the_noise_that_was_certified_and_nodes_share_none_of_it()
     nodes = [  # with the same rows
         FactorNode(wide, epsilon=e, delta=1e-6, row_norm=8.0, random_state=i) for i, e in enumerate((0.5, 2.0, 2.0))
     ]
-    model, taps = run(nodes, noise_schedule="linear")
+    model, taps = run(nodes, options=NMFOptions(noise_schedule="linear"))
     requests = [m.array for m in map(decode, taps[0].sent) if m.kind == "step"]
-    clean = _clean(FactorNode(wide, **TERMS), requests)
+    clean = _clean(wide, requests)
     z = []
     for tap, certificate in zip(taps, model.certificates_, strict=True):
         (mechanism,) = certificate.plan.parts
@@ -198,9 +222,9 @@ def test_every_sum_has_the_noise_that_was_certified_and_nodes_share_none_of_it()
 
 
 def test_two_sessions_of_one_node_share_no_noise(tmp_path: Any) -> None:
-    node = FactorNode(np.zeros((40, 300)), **TERMS, budget=Ledger(tmp_path / "a.ledger", epsilon=9.0, delta=1e-5))
+    node = FactorNode(np.zeros((40, 300)), **TERMS, ledger=Ledger(tmp_path / "a.ledger", epsilon=9.0, delta=1e-5))
     (_, (a,)), (_, (b,)) = run([node]), run([node])
-    assert len(node._terms["budget"].entries()) == 2
+    assert len(node.ledger.entries()) == 2
     assert abs(np.corrcoef(sums(a)[0], sums(b)[0])[0, 1]) < 5 / math.sqrt(900)
     assert (sums(a) != sums(b)).all()
 
@@ -225,15 +249,15 @@ def test_neighbours_move_what_is_sent_by_at_most_the_declared_sensitivity(
     if (update, form) == ("statistics", "unobserved"):
         node = FactorNode(table(5), **{**TERMS, "adjacency": relation, "missing": form})
         with pytest.raises(InvalidInput, match="needs every entry of a row"):
-            node.session(Proposal(2, epochs=1, update=update, missing=form, contribution_norm=0.05))
+            node.plan(Proposal(2, epochs=1, update=update, missing=form, contribution_norm=0.05))
         return
     monkeypatch.setattr(Channel, "_noise", lambda self, sigma, index, clean, history: 0 * clean)
-    planned, plan = DPNMF._planned, {}  # plans do not depend on rows: make each of them once
+    planned, plans = DPNMF._planned, {}  # plans do not depend on rows: make each of them once
 
-    def once(self: Any, *shape: int) -> Any:
-        key = (*shape, self.n_components)
-        plan[key] = plan.get(key) or planned(self, *shape)
-        return plan[key]
+    def once(self: Any, shape: Any, budget: Any) -> Any:
+        key = (shape.n, shape.p, self.n_components)
+        plans[key] = plans.get(key) or planned(self, shape, budget)
+        return plans[key]
 
     monkeypatch.setattr(DPNMF, "_planned", once)
     rng = np.random.default_rng(5)
@@ -255,13 +279,13 @@ def test_neighbours_move_what_is_sent_by_at_most_the_declared_sensitivity(
             rows: Any = sparse.csr_matrix(M) if form == "sparse" else M
             missing = "unobserved" if form == "unobserved" else "zero"
             node = FactorNode(rows, **{**TERMS, "adjacency": relation, "missing": missing})
-            session = node.session(Proposal(2, epochs=1, update=update, missing=missing, contribution_norm=0.05))
-            session.begin()
-            sent.append(session.answer(0, H))
-        (mechanism,) = session.certificate.plan.parts
-        delta = sensitivity(mechanism, session._total)
+            plan = node.plan(Proposal(2, epochs=1, update=update, missing=missing, contribution_norm=0.05))
+            with plan.open() as session:
+                sent.append(session.answer(0, H))
+        (mechanism,) = plan.certificate.plan.parts
+        delta = sensitivity(mechanism, plan.query)
         assert delta == pytest.approx({"zero-out": 1.0, "replace-one": _reach(update)}[relation] * 0.05)
-        assert noise_std(mechanism, session._total, 0) == pytest.approx(delta / mechanism.ratio[0])
+        assert noise_std(mechanism, plan.query, 0) == pytest.approx(delta / mechanism.ratio[0])
         worst = max(worst, float(np.linalg.norm(sent[0] - sent[1])) / delta)
     assert worst <= 1 + 1e-9
     assert worst > 0.6, "tame examples prove nothing"
@@ -400,11 +424,13 @@ def test_a_node_does_not_change_its_split_because_a_server_says_so(splits: tuple
 
 
 @pytest.mark.parametrize(
-    "idle", [{"step_size": 5.0}, {"update": "gradient", "noise_threshold": 1.0}], ids=["step", "threshold"]
+    ("update", "idle"),
+    [("residuals", {"step_size": 5.0}), ("gradient", {"noise_threshold": 1.0}), ("residuals", {"person_share": 0.5})],
+    ids=["step", "threshold", "share"],
 )
-def test_settings_without_effect_are_refused_before_nodes_are_asked(idle: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInput, match="has no effect with update="):
-        FederatedNMF(2, **idle)
+def test_settings_without_effect_are_refused_before_nodes_are_asked(update: str, idle: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match="has no effect with (update|release)="):
+        FederatedNMF(2, update=update, options=NMFOptions(**idle))
     assert FederatedNMF(2, update="gradient").proposal.step_size == 5.0
 
 
@@ -415,7 +441,7 @@ def test_a_second_session_without_a_ledger_says_that_a_ledger_is_missing() -> No
     node = FactorNode(table(50), **TERMS)
     run([node])
     with pytest.raises(
-        FederationError, match=r"keeps no ledger.*give it budget=Ledger\(\.\.\.\); nothing was spent"
+        FederationError, match=r"keeps no ledger.*give it ledger=Ledger\(\.\.\.\); nothing was spent"
     ) as told:
         run([node])
     assert "no room" not in str(told.value)
@@ -423,7 +449,7 @@ def test_a_second_session_without_a_ledger_says_that_a_ledger_is_missing() -> No
 
 def test_a_node_is_named_once_in_a_federation(tmp_path: Any) -> None:
     ledger = Ledger(tmp_path / "a.ledger", epsilon=9.0, delta=1e-5)
-    node, other = FactorNode(table(50), **TERMS, budget=ledger), FactorNode(table(50, seed=1), **TERMS)
+    node, other = FactorNode(table(50), **TERMS, ledger=ledger), FactorNode(table(50, seed=1), **TERMS)
     with pytest.raises(InvalidInput, match=r"nodes\[0\] and nodes\[2\] are the same node: .*name it once"):
         run([node, other, node])
     with (
