@@ -8,7 +8,6 @@ from tacit.accounting import gdp_epsilon
 from tacit.audit import audit_gdp
 from tacit.estimators import DPStandardScaler
 from tacit.release import channel as channel_module
-from tacit.release import query as query_module
 
 N = 2000
 EPSILON, DELTA = gdp_epsilon(1.0, 1e-5), 1e-5
@@ -42,7 +41,7 @@ def test_the_standard_scaler_stays_below_its_certificate_and_comes_near():
 
 
 def test_a_sensitivity_for_zero_out_under_replace_one_is_caught(monkeypatch):
-    monkeypatch.setattr(query_module, "sensitivity", lambda mechanism, query: query.bound)  # √2 instead of 2
+    monkeypatch.setattr(channel_module, "sensitivity", lambda mechanism, query: query.bound)  # √2 instead of 2
     assert audit(500)[1].violated
 
 

@@ -107,5 +107,5 @@ class BoundsScaler(ScalerMixin, BaseEstimator):  # type: ignore[misc]
         _, p = validate_shape(self, X)
         scaler = FeatureBounds.centred(*bounds_of("feature_bounds", self.feature_bounds, p))
         validate_table(self, X)
-        vars(self).update(_map=scaler, scale_=scaler.safe_scale, certificate_=None)
+        self.__dict__.update(_map=scaler, scale_=scaler.safe_scale, certificate_=None)
         return self
