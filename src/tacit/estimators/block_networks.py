@@ -15,13 +15,13 @@ from tacit import _validate
 from tacit.errors import InvalidInput, NotCovered
 from tacit.estimators.base import PrivateEstimator, Table
 from tacit.estimators.fitted import CHANGED, agree, check_block_plan, check_numbers, check_single_target
+from tacit.estimators.rooms import check_network_room
 from tacit.inputs.labels import class_list, class_numbers
 from tacit.inputs.parameters import public_seed
 from tacit.inputs.tables import columns_of, labels_of, validate_table
 from tacit.ledger import Ledger
 from tacit.maps import EqualNorm, TargetBounds, feature_bounds, target_bounds
 from tacit.mechanism import Adjacency, Plan
-from tacit.problem.layers import ConvolutionMap, LayerMap
 from tacit.problem.network import LOSSES, Architecture, architecture
 from tacit.release import Session
 from tacit.release.queries import BlockNetwork
@@ -35,8 +35,6 @@ __all__ = ["DPBlockMLPClassifier", "DPBlockMLPRegressor"]
 Array = NDArray[np.float64]
 BATCHES, SMALLEST = 40, 50
 """By default forty batches an epoch, of at least fifty records."""
-LARGEST_RECORD = 10**8
-"""Numbers that the layers of a network in a file may make of a single record."""
 LAST_STEP = 0.1
 """In units of the first, if nothing is said."""
 
@@ -210,11 +208,9 @@ class _BlockNetworkModel(PrivateEstimator):
             raise InvalidInput(f"view={self.view!r} is none that a network is fitted with: {CHANGED}")
         plan, weights = getattr(self, "plan_", None), getattr(self, "coefs_", None)
         if not isinstance(plan, BlockPlan) or not isinstance(weights, list) or not weights:
-            raise InvalidInput(
-                "plan_ must be a plan of blocks, and coefs_ a list of the weights of each layer: fit again"
-            )
+            raise InvalidInput("plan_ must be a plan of blocks, and coefs_ a list of weights: fit again")
         network = self._network(self.n_features_in_, self._outputs_of(weights))
-        _check_room(network)
+        check_network_room(network)
         shapes = [c.map.weights for c in network.connections]
         if len(weights) != len(shapes):
             raise InvalidInput(f"coefs_ must hold {len(shapes)} weight matrices, not {len(weights)}: {CHANGED}")
@@ -505,22 +501,3 @@ class DPBlockMLPRegressor(RegressorMixin, _BlockNetworkModel):  # type: ignore[m
         tags = super().__sklearn_tags__()
         tags.target_tags.multi_output = True
         return tags
-
-
-def _check_room(network: Architecture) -> None:
-    """States first: the sizes of layers are products of theirs, and must not overflow."""
-    fits = all(math.prod(shape) <= LARGEST_RECORD for shape in network.shapes)
-    if not fits or sum(_size(c.map) for c in network.connections) > LARGEST_RECORD:
-        raise InvalidInput(
-            f"its layers make more than {LARGEST_RECORD} numbers of a single record: set back the parameters that were "
-            "changed after fit, or fit with larger strides"
-        )
-
-
-def _size(layer: LayerMap) -> int:
-    """Of one record's design and, of a convolution, of the picture with its padding."""
-    size = layer.patches * layer.weights[1]
-    if isinstance(layer, ConvolutionMap):
-        c, h, w = layer.pooled
-        size += c * (h + 2 * layer.padding) * (w + 2 * layer.padding)
-    return size

@@ -166,13 +166,7 @@ def check_block_plan(
     n, epochs = _validate.positive_int(n=plan.n), _validate.positive_int(epochs=model.epochs)
     steps, size = batch_count(n, batch(n)) * epochs, len(plan.blocks)
     check_steps(model.certificate_, steps)
-    shape = np.shape(plan.ratio)
-    if (
-        shape != (steps, size)
-        or plan.ratio.dtype != np.float64
-        or not (np.isfinite(plan.ratio) & (plan.ratio > 0)).all()
-    ):
-        raise InvalidInput(f"its plan has other steps, blocks or ratios than its parameters say: {CHANGED}")
+    check_numbers("plan_.ratio", plan.ratio, (steps, size), least=0.0)
     found = layout()
     if [block.name for block in found.blocks] != [block.name for block in plan.blocks]:
         raise InvalidInput(f"its blocks are not those that were planned (plan_): {CHANGED}")
@@ -200,11 +194,8 @@ def agree(found: Any, stated: Any) -> bool:
     if isinstance(found, np.ndarray):
         if found.shape != stated.shape or found.dtype != stated.dtype:
             return False
-        return bool(
-            np.isclose(found, stated, rtol=ROUNDING, atol=0.0).all()
-            if found.dtype.kind == "f"
-            else np.array_equal(found, stated)
-        )
+        close = found.dtype.kind == "f" and np.isclose(found, stated, rtol=ROUNDING, atol=0.0).all()
+        return bool(close) or np.array_equal(found, stated)
     if isinstance(found, FrozenArray):
         return agree(found.values, stated.values)
     if isinstance(found, Schedule):

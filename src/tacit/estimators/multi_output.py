@@ -246,7 +246,7 @@ class OutputModel(PrivateEstimator):
             raise InvalidInput("plan_ must be the numbers of a descent, and coef_ a table of numbers: fit again")
         K, width = self._outputs_of(coef), coef.shape[-1]
         self._check_weights(K, width)
-        size, norm = self._lifted(width, self._norm_of(width))
+        _, norm = self._lifted(width, self._norm_of(width))
         check_numbers("feature_norm_", getattr(self, "feature_norm_", None), ())
         if not agree(float(norm), self.feature_norm_):
             raise InvalidInput(f"feature_norm_ is not what features and feature_norm give: {CHANGED}")
@@ -255,11 +255,8 @@ class OutputModel(PrivateEstimator):
         check_steps(self.certificate_, steps)
         if len(plan.step_sizes) != steps:
             raise InvalidInput(f"its plan does not have the {steps} steps of its parameters: {CHANGED}")
-        query, noise = (
-            self._query(self._loss_of(K), norm, width),
-            _validate.positive(noise_multiplier=plan.noise_multiplier),
-        )
-        found = solver.with_noise(query, n, noise, self.view, self.adjacency)
+        noise = _validate.positive(noise_multiplier=plan.noise_multiplier)
+        found = solver.with_noise(self._query(self._loss_of(K), norm, width), n, noise, self.view, self.adjacency)
         check_plan(self.certificate_, found.plan)
         if not agree(found, plan):
             raise InvalidInput(f"plan_ is not the plan of its parameters: {CHANGED}")

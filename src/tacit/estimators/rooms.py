@@ -1,4 +1,4 @@
-"""Public maps that are made again from their parameters: how much that takes, and whether they are still the same."""
+"""What a file asks to be made: how much that takes, before it is made, and whether it is still the same."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ from sklearn.preprocessing import PolynomialFeatures
 from tacit.errors import InvalidInput
 from tacit.maps.feature_map import FeatureMap
 from tacit.maps.join import Join
+from tacit.problem.layers import ConvolutionMap, LayerMap
+from tacit.problem.network import Architecture
 
-__all__ = ["check_room", "same_steps", "sample_of"]
+__all__ = ["check_network_room", "check_room", "same_steps", "sample_of"]
 
 LEAST_ROOM, ROOM = 2**18, 128
 """Numbers that a map may draw: a quarter of a million, or 128 for each byte of its file."""
+LARGEST_RECORD = 10**8
+"""Numbers that the layers of a network may make of a single record."""
 SCALES, SUMS = (1.0, 16.0, 256.0), 8
 
 
@@ -100,3 +104,22 @@ def same_steps(stated: Any, fitted: Any) -> bool:
     if isinstance(stated, np.ndarray):
         return np.array_equal(stated, fitted)
     return bool(stated is fitted or stated == fitted)
+
+
+def check_network_room(network: Architecture) -> None:
+    """Refuse layers that would make too much of a single record. States first: the sizes of layers are products of theirs."""
+    fits = all(math.prod(shape) <= LARGEST_RECORD for shape in network.shapes)
+    if not fits or sum(_size(c.map) for c in network.connections) > LARGEST_RECORD:
+        raise InvalidInput(
+            f"its layers make more than {LARGEST_RECORD} numbers of a single record: set back the parameters that were "
+            "changed after fit, or fit with larger strides"
+        )
+
+
+def _size(layer: LayerMap) -> int:
+    """Of one record's design and, of a convolution, of the picture with its padding."""
+    size = layer.patches * layer.weights[1]
+    if isinstance(layer, ConvolutionMap):
+        c, h, w = layer.pooled
+        size += c * (h + 2 * layer.padding) * (w + 2 * layer.padding)
+    return size
