@@ -3,9 +3,9 @@
     {"tacit": "model", "format": 2, "model": …, "certificates": […], "extra": …, "digest": …}
 
 A model is a class by name, its parameters and its fitted attributes, all written by ``tacit._codec``; models inside of
-it (steps, winners of a search) look the same. Certificates are listed once, and certified again before they are believed.
-Public feature maps are stored by their parameters and made again. The digest notices damage and careless edits; it is
-no signature: whoever writes a file can write its digest, too.
+it (steps, winners of a search) look the same. Certificates are listed once, and certified again before they are
+believed. Public feature maps are stored by their parameters and made again. The digest notices damage and careless
+edits; it is no signature: whoever writes a file can write its digest, too.
 """
 
 from __future__ import annotations

@@ -107,7 +107,8 @@ def same_steps(stated: Any, fitted: Any) -> bool:
 
 
 def check_network_room(network: Architecture) -> None:
-    """Refuse layers that would make too much of a single record. States first: the sizes of layers are products of theirs."""
+    """Refuse layers that would make too much of a single record."""
+    # States first: the sizes of layers are products of theirs.
     fits = all(math.prod(shape) <= LARGEST_RECORD for shape in network.shapes)
     if not fits or sum(_size(c.map) for c in network.connections) > LARGEST_RECORD:
         raise InvalidInput(

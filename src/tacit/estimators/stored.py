@@ -90,6 +90,7 @@ def known_kinds() -> dict[str, type[Any]]:
 
 
 def is_private(kind: type[Any]) -> bool:
+    """Whether models of the class have a certificate of their own."""
     return kind is DPSelection or kind.__name__ in ESTIMATORS
 
 
