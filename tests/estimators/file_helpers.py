@@ -40,7 +40,7 @@ def alike(a: Any, b: Any) -> bool:
 def same(a: Any, b: Any) -> bool:
     """Equal to the bit, of the same types but for numpy's scalars."""
     if isinstance(a, np.ndarray):
-        return isinstance(b, np.ndarray) and alike(np.ascontiguousarray(a), b)
+        return isinstance(b, np.ndarray) and alike(np.asarray(a, order="C"), b)
     if isinstance(a, tuple | list):
         return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
     if isinstance(a, np.generic):

@@ -24,7 +24,7 @@ import numpy as np
 from tacit import _codec
 from tacit._files import read_whole, write_whole
 from tacit.accounting import Certificate
-from tacit.errors import InvalidInput, TacitError
+from tacit.errors import InvalidInput, NotCovered, TacitError
 from tacit.estimators.rooms import check_room
 from tacit.estimators.stored import CONTAINERS, Reader, Stored, Writer, is_private, known_kinds
 from tacit.maps.steps import COMPOSITE, parts
@@ -76,7 +76,10 @@ def save_model(model: Any, path: str | os.PathLike[str], *, extra: Any = None) -
             f"a {type(model).__name__} cannot be saved: save_model takes estimators of tacit's by their own classes, "
             "and pipelines of them"
         )
-    _check_whole_model(model)
+    try:
+        _check_whole_model(model)
+    except NotCovered as error:
+        raise InvalidInput(f"the model cannot be saved: {error}") from None
     writer = Writer(kinds)
     stored = _codec.encode(writer.lay_down(model))
     for certificate in writer.certificates:

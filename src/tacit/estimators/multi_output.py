@@ -293,9 +293,6 @@ class OutputModel(PrivateEstimator):
             raise InvalidInput(f"coef_ does not have one number for each of its features: {CHANGED}")
         return feature_norm(steps) if self.feature_norm is None else self._stated_norm()
 
-    def _unused_parameters(self) -> dict[str, str]:
-        return {"partition": "view='all_iterates'"} if self.view == "all_iterates" else {}
-
 
 class OutputClassifier(ClassifierMixin, OutputModel):  # type: ignore[misc]
     """Classification with one output per class."""
