@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from tacit.ledger import Ledger
+
+sys.path.insert(0, str(Path(__file__).parent))  # file_helpers
 
 
 @pytest.fixture(autouse=True)

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_classifier
 
 from tacit import _validate
 from tacit.accounting import Certificate, certify
 from tacit.errors import InvalidInput, NotCovered
+from tacit.estimators.fitted import check_classes, check_marks, check_promise, check_words
 from tacit.inputs.parameters import check_parameters
 from tacit.inputs.progress import progress_bar
 from tacit.ledger import Ledger
@@ -24,7 +25,7 @@ from tacit.release import Session, open_session
 from tacit.release.queries import BoundedSum, One
 from tacit.solvers.base import Budget
 
-__all__ = ["ESTIMATORS", "Planned", "PrivateEstimator", "Table", "publish"]
+__all__ = ["ESTIMATORS", "Planned", "PrivateEstimator", "Table", "publish", "with_certificate"]
 
 ESTIMATORS: dict[str, type[PrivateEstimator]] = {}
 """Every private estimator that was defined, by name: contract tests, files and the shell read it."""
@@ -126,6 +127,24 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     def _records(self, table: Table, X: Any, y: Any) -> Records:
         """Where the session finds the table that ``_read`` returned."""
         return InMemory(X, y)
+
+    def _check_fitted(self) -> None:
+        """Refuse fitted attributes that contradict each other, the parameters or the certificate.
+
+        Files are checked with it after they were read, and models before they are written; families add to it.
+        Nothing is made here that is larger than what the model holds.
+
+        Raises:
+            InvalidInput: naming the attribute.
+        """
+        check_promise(self)
+        p = getattr(self, "n_features_in_", None)
+        if type(p) is not int or p < 1:
+            raise InvalidInput("n_features_in_ must be a positive integer")
+        check_words(self, p)
+        if is_classifier(self):
+            check_classes(self)
+        check_marks(self, self._declared_marks())
 
     def _note(self) -> str:
         """What the ledger calls a fit."""
@@ -283,7 +302,17 @@ def publish(model: Any, draft: Any, fitted: dict[str, Any], certificate: Certifi
     """
     kept = {name: value for name, value in vars(model).items() if name not in SEEN}
     seen = {name: vars(draft)[name] for name in SEEN if name in vars(draft)}
-    model.__dict__ = {**kept, **seen, **fitted, "certificate_": certificate}
+    model.__dict__ = {**kept, **seen, **with_certificate(fitted, certificate), "certificate_": certificate}
+
+
+def with_certificate(fitted: dict[str, Any], certificate: Certificate) -> dict[str, Any]:
+    """The attributes, where a plan that states a promise (``plan_``) states this one."""
+    plan = fitted.get("plan_")
+    if not hasattr(plan, "certificate"):
+        return fitted
+    assert dataclasses.is_dataclass(plan)
+    assert not isinstance(plan, type)
+    return {**fitted, "plan_": dataclasses.replace(plan, certificate=certificate)}
 
 
 def _without_secret_count(table: Table, budget: Budget) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,20 +12,21 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from tacit import _validate
-from tacit.accounting import Certificate
 from tacit.errors import InvalidInput, NotCovered
 from tacit.estimators.base import PrivateEstimator, Table
+from tacit.estimators.fitted import CHANGED, agree, check_block_plan, check_numbers, check_single_target
+from tacit.estimators.rooms import check_network_room
 from tacit.inputs.labels import class_list, class_numbers
 from tacit.inputs.parameters import public_seed
 from tacit.inputs.tables import columns_of, labels_of, validate_table
 from tacit.ledger import Ledger
 from tacit.maps import EqualNorm, TargetBounds, feature_bounds, target_bounds
-from tacit.mechanism import Plan
+from tacit.mechanism import Adjacency, Plan
 from tacit.problem.network import LOSSES, Architecture, architecture
 from tacit.release import Session
 from tacit.release.queries import BlockNetwork
 from tacit.solvers.base import Budget
-from tacit.solvers.blocks import BlockDescent, BlockPlan, plan_blocks
+from tacit.solvers.blocks import BlockDescent, BlockLayout, BlockPlan
 from tacit.solvers.network import block_network, layer_shares
 from tacit.solvers.schedules import NoiseSchedule
 
@@ -162,9 +163,13 @@ class _BlockNetworkModel(PrivateEstimator):
                 "known (errata E6), and no theorem about the last iterate applies; use view='all_iterates'",
                 axis="view",
             )
-        network, n = self._network(table.p, table.outputs), table.n
-        inputs, targets = self._inputs(table.p, network), self._target_map(table)
-        problem = block_network(
+        network = self._network(table.p, table.outputs)
+        inputs, targets, problem = self._inputs(table.p, network), self._target_map(table), self._problem(network)
+        numbers = self._layout(problem, table.n, budget.adjacency).calibrated(budget.epsilon, budget.delta)
+        return NetworkFit(numbers, problem, inputs, targets)
+
+    def _problem(self, network: Architecture) -> BlockNetwork:
+        return block_network(
             network,
             self.update,
             seed=public_seed("init_seed", self.init_seed),
@@ -173,28 +178,56 @@ class _BlockNetworkModel(PrivateEstimator):
             contribution_norm=self.contribution_norm,
             l2=self.l2,
         )
-        numbers = plan_blocks(
-            budget.epsilon,
-            budget.delta,
+
+    def _batch(self, n: int) -> int:
+        default = min(n, max(SMALLEST, n // BATCHES))
+        return default if self.batch_size is None else _validate.positive_int(batch_size=self.batch_size)
+
+    def _layout(self, problem: BlockNetwork, n: int, adjacency: Adjacency) -> BlockLayout:
+        return BlockLayout.of(
             blocks=problem.blocks,
             n=n,
-            batch_size=min(n, max(SMALLEST, n // BATCHES)) if self.batch_size is None else self.batch_size,
+            batch_size=self._batch(n),
             epochs=self.epochs,
             sampling=_validate.one_of(("poisson", "cyclic"), sampling=self.sampling),
             noise_schedule=self.noise_schedule,
             shares=layer_shares(problem.blocks),
             order="jacobi",
-            adjacency=budget.adjacency,
+            adjacency=adjacency,
             label="layers of a network",
         )
-        return NetworkFit(numbers, problem, inputs, targets)
-
-    def _publish(self, planned: NetworkFit, solution: Any, table: Table, certificate: Certificate) -> None:
-        numbers = replace(planned.numbers, certificate=certificate)
-        super()._publish(replace(planned, numbers=numbers), solution, table, certificate)
 
     def _fitted(self, planned: NetworkFit, solution: list[Array], table: Table) -> dict[str, Any]:
         return {"coefs_": solution, "plan_": planned.numbers, "network_": planned.problem.network}
+
+    # -- files ------------------------------------------------------------------------------------------------
+
+    def _check_fitted(self) -> None:
+        super()._check_fitted()
+        if self.view != "all_iterates":
+            raise InvalidInput(f"view={self.view!r} is none that a network is fitted with: {CHANGED}")
+        plan, weights = getattr(self, "plan_", None), getattr(self, "coefs_", None)
+        if not isinstance(plan, BlockPlan) or not isinstance(weights, list) or not weights:
+            raise InvalidInput("plan_ must be a plan of blocks, and coefs_ a list of weights: fit again")
+        network = self._network(self.n_features_in_, self._outputs_of(weights))
+        check_network_room(network)
+        shapes = [c.map.weights for c in network.connections]
+        if len(weights) != len(shapes):
+            raise InvalidInput(f"coefs_ must hold {len(shapes)} weight matrices, not {len(weights)}: {CHANGED}")
+        for j, (value, shape) in enumerate(zip(weights, shapes, strict=True)):
+            check_numbers(f"coefs_[{j}]", value, shape)
+        feature_bounds(self.feature_bounds, self.n_features_in_)
+        if not agree(network, getattr(self, "network_", None)):
+            raise InvalidInput(f"its layers are not those that it was fitted with (network_): {CHANGED}")
+        check_block_plan(self, plan, self._batch, lambda: self._layout(self._problem(network), plan.n, self._relation))
+
+    @property
+    def _relation(self) -> Adjacency:
+        return Adjacency.parse(self.adjacency)
+
+    def _outputs_of(self, weights: list[Any]) -> int:
+        """K, by the classes or by the weights."""
+        raise NotImplementedError
 
     # -- prediction -------------------------------------------------------------------------------------------
 
@@ -340,6 +373,9 @@ class DPBlockMLPClassifier(ClassifierMixin, _BlockNetworkModel):  # type: ignore
     def _fitted(self, planned: NetworkFit, solution: list[Array], table: Table) -> dict[str, Any]:
         return {**super()._fitted(planned, solution, table), "classes_": table.classes}
 
+    def _outputs_of(self, weights: list[Any]) -> int:
+        return len(self.classes_)
+
     def decision_function(self, X: Any) -> Array:
         """Outputs: (records, classes), or their difference for two classes."""
         Z = self._outputs(X)
@@ -444,6 +480,16 @@ class DPBlockMLPRegressor(RegressorMixin, _BlockNetworkModel):  # type: ignore[m
 
     def _fitted(self, planned: NetworkFit, solution: list[Array], table: Table) -> dict[str, Any]:
         return {**super()._fitted(planned, solution, table), "single_target_": table.single_target}
+
+    def _outputs_of(self, weights: list[Any]) -> int:
+        target_bounds(self.target_bounds)
+        network = self._network(self.n_features_in_, 1)
+        last = next(j for j, c in enumerate(network.connections) if c.target == network.depth)
+        K = len(weights[last]) if last < len(weights) and np.ndim(weights[last]) == 2 else 0
+        if K < 1:
+            raise InvalidInput(f"coefs_ must hold weights for every output: {CHANGED}")
+        check_single_target(self, K)
+        return K
 
     def predict(self, X: Any) -> Array:
         """Outputs in the units of y, within ``target_bounds``."""

@@ -11,7 +11,9 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from tacit import _validate
+from tacit.errors import InvalidInput
 from tacit.estimators.base import Table
+from tacit.estimators.fitted import CHANGED, check_numbers, check_single_target
 from tacit.estimators.multi_output import OutputClassifier, OutputFit, OutputModel
 from tacit.inputs.tables import columns_of, validate_table
 from tacit.ledger import Ledger
@@ -54,6 +56,13 @@ class _Gated(OutputModel):
         gates = planned.problem.query.gates
         found = super()._fitted(planned, solution, table)
         return {**found, "gates_": gates, "coef_": solution.reshape(table.outputs, *gates.shape)}
+
+    def _check_weights(self, K: int, width: int) -> None:
+        count = _validate.positive_int(n_gates=self.n_gates)
+        check_numbers("coef_", self.coef_, (K, count, width))
+        check_numbers("gates_", getattr(self, "gates_", None), (count, width))
+        if not np.array_equal(self._gates(width), self.gates_):
+            raise InvalidInput(f"its gates are not those that it was fitted with, by gate_seed (gates_): {CHANGED}")
 
     def _gated(self, X: Any) -> Array:
         """√(2/P)·Σ_j 1(u_jᵀx ≥ 0)·V_j x, long records scaled down as in the fit."""
@@ -247,6 +256,14 @@ class DPConvexReLURegressor(RegressorMixin, _Gated):  # type: ignore[misc]
     def _fitted(self, planned: OutputFit, solution: Array, table: Table) -> dict[str, Any]:
         found = super()._fitted(planned, solution, table)
         return {**found, "single_target_": table.single_target}
+
+    def _outputs_of(self, coef: Array) -> int:
+        target_bounds(self.target_bounds)
+        check_single_target(self, len(coef))
+        return len(coef)
+
+    def _loss_of(self, K: int) -> OutputLoss:
+        return SquaredOutputs(K, self.clip)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -127,6 +127,9 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
     def _fitted(self, planned: LinearFit, solution: list[Coefficients], table: Table) -> dict[str, Any]:
         return self._kind._fitted(self, planned, solution, table)
 
+    def _heads(self) -> tuple[int, ...]:
+        return self._kind._heads(self)
+
     @available_if(lambda self: loss_named(self.loss).labels)  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Any:
         """Scores, for losses of labels only."""

@@ -13,11 +13,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from tacit.errors import InvalidInput
 from tacit.estimators.base import PrivateEstimator, Table
+from tacit.estimators.fitted import CHANGED, check_numbers, is_selected
+from tacit.inputs.bounds import bounds_of
 from tacit.inputs.labels import class_list, class_numbers
 from tacit.inputs.parameters import check_magnitude
 from tacit.inputs.tables import labels_of, numbers_of, validate_table
 from tacit.maps import FeatureBounds, TargetBounds, feature_bounds, target_bounds
-from tacit.mechanism import Plan
+from tacit.mechanism import Adjacency, Plan
 from tacit.problem import Facts, Loss, Penalty, Problem
 from tacit.release import Session
 from tacit.solvers import Budget, Solution, Solver, solver_factory
@@ -119,6 +121,7 @@ class LinearModel(PrivateEstimator):
     max_passes: float | None
     clip: float | None
     coef_: Array
+    coef_standard_errors_: Array | None
     intercept_: Any
     feature_bounds_: Array
     secret_count = True
@@ -186,6 +189,24 @@ class LinearModel(PrivateEstimator):
             "notes_": tuple(dict.fromkeys(notes)),
             "feature_bounds_": bounds,
         }
+
+    def _check_fitted(self) -> None:
+        super()._check_fitted()
+        p, heads = self.n_features_in_, self._heads()
+        check_numbers("coef_", getattr(self, "coef_", None), (*heads, p))
+        check_numbers("intercept_", getattr(self, "intercept_", None), heads)
+        if getattr(self, "coef_standard_errors_", None) is not None:
+            check_numbers("coef_standard_errors_", self.coef_standard_errors_, (*heads, p))
+        check_numbers("feature_bounds_", getattr(self, "feature_bounds_", None), (2, p))
+        if not np.array_equal(np.stack(bounds_of("feature_bounds", self.feature_bounds, p)), self.feature_bounds_):
+            raise InvalidInput(f"feature_bounds_ is not what feature_bounds says: {CHANGED}")
+        fitted = len(self.certificate_.plan) - int(Adjacency.parse(self.adjacency) is Adjacency.ADD_REMOVE)
+        if not is_selected(self.certificate_) and (fitted < 1 or fitted % (heads[0] if heads else 1)):
+            raise InvalidInput(f"its plan does not have a part for each of its linear functions: {CHANGED}")
+
+    def _heads(self) -> tuple[int, ...]:
+        """The shape of the constant: () for one number."""
+        return ()
 
     def _scores(self, X: Any) -> Array:
         """Xw + b of rows within the public bounds: what the model was fitted to."""
@@ -263,6 +284,9 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
             "intercept_": np.array([one.intercept for one in solution]),
             "coef_standard_errors_": np.stack(errors) if len(errors) == len(solution) else None,
         }
+
+    def _heads(self) -> tuple[int, ...]:
+        return (1,) if len(self.classes_) == 2 else (len(self.classes_),)
 
     def decision_function(self, X: Any) -> Array:
         """Scores: (records,) for two classes, else (records, classes)."""

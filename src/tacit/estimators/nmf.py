@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,19 +14,20 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from tacit import _validate
-from tacit.accounting import Certificate
 from tacit.errors import InvalidInput
 from tacit.estimators.base import PrivateEstimator, Table
+from tacit.estimators.fitted import check_block_plan, check_marks, check_numbers
 from tacit.inputs.parameters import check_magnitude, public_seed
 from tacit.inputs.tables import validate_table
 from tacit.ledger import Ledger
 from tacit.maps import NonnegativeRows
-from tacit.mechanism import Mechanism, Plan, Schedule
+from tacit.mechanism import Adjacency, Mechanism, Plan, Schedule
+from tacit.problem.blocks import Block
 from tacit.release import Session
 from tacit.release.queries import ItemFactors, ItemStatistic, PersonFactors
 from tacit.release.queries.factors import all_weights
 from tacit.solvers.base import Budget
-from tacit.solvers.blocks import BlockDescent, BlockPlan, plan_blocks
+from tacit.solvers.blocks import BlockDescent, BlockLayout, BlockPlan
 from tacit.solvers.nmf import PERSON_SHARE, UPDATES, NMFOptions, item_block, unused_options
 
 __all__ = ["DPNMF"]
@@ -185,36 +186,41 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
 
     def _planned(self, table: Table, budget: Budget) -> FactorFit:
         options, k = self._checked_options(), _validate.positive_int(n_components=self.n_components)
-        block, weight = item_block(
-            k, table.p, self.update, options, people=table.n, seed=public_seed("init_seed", self.init_seed)
-        )
-        numbers = plan_blocks(
-            budget.epsilon,
-            budget.delta,
-            blocks=[block],
-            n=table.n,
-            batch_size=self.batch_size,
-            epochs=self.epochs,
-            sampling=_validate.one_of(("cyclic", "poisson"), sampling=self.sampling),
-            noise_schedule=options.schedule,
-            adjacency=budget.adjacency,
-            extra_mechanism=None if self.release == "items" else self._person_mechanism(budget, options),
-            unit=self.unit,
-            label="item factors",
-        )
+        block, weight = self._block(table.n, table.p)
+        numbers = self._layout(block, table.n, budget.adjacency).calibrated(budget.epsilon, budget.delta)
         people = NonnegativeRows(table.p, self.row_norm, self.missing == "unobserved")
         problem = ItemFactors((block,), UPDATES[self.update], people, weight, options.person_l2)
         both = None if self.release == "items" else PersonFactors(people, k, table.n, options.person_l2)
         return FactorFit(numbers, problem, both, (self._mark(),))
 
-    def _person_mechanism(self, budget: Budget, options: NMFOptions) -> Any:
+    def _block(self, n: int, items: int) -> tuple[Block, float]:
+        """The public description of H, and the weight of squares."""
+        seed, options = public_seed("init_seed", self.init_seed), self._checked_options()
+        return item_block(self.n_components, items, self.update, options, people=n, seed=seed)
+
+    def _layout(self, block: Block, n: int, adjacency: Adjacency) -> BlockLayout:
+        options = self._checked_options()
+        return BlockLayout.of(
+            blocks=[block],
+            n=n,
+            batch_size=self.batch_size,
+            epochs=self.epochs,
+            sampling=_validate.one_of(("cyclic", "poisson"), sampling=self.sampling),
+            noise_schedule=options.schedule,
+            adjacency=adjacency,
+            extra_mechanism=None if self.release == "items" else self._person_mechanism(adjacency, options),
+            unit=self.unit,
+            label="item factors",
+        )
+
+    def _person_mechanism(self, adjacency: Adjacency, options: NMFOptions) -> Any:
         """People's own release, with its share of μ²."""
         share = PERSON_SHARE if options.person_share is None else options.person_share
 
         def persons(strength: float) -> Mechanism:
             ratio = Schedule.constant(strength * math.sqrt(share / (1 - share)), 1)
             label = f"noisy factors of each {self.unit} (local)"
-            return Mechanism(adjacency=budget.adjacency, ratio=ratio, steps=1, unit=self.unit, label=label)
+            return Mechanism(adjacency=adjacency, ratio=ratio, steps=1, unit=self.unit, label=label)
 
         return persons
 
@@ -240,10 +246,6 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
     def _mark(self) -> str:
         return _joint(self.unit) if self.release == "items" else _local(self.unit)
 
-    def _publish(self, planned: FactorFit, solution: Any, table: Table, certificate: Certificate) -> None:
-        numbers = replace(planned.numbers, certificate=certificate)
-        super()._publish(replace(planned, numbers=numbers), solution, table, certificate)
-
     def _fitted(self, planned: FactorFit, solution: tuple[Array, Array | None], table: Table) -> dict[str, Any]:
         H, persons = solution
         fitted = {"components_": H.copy(), "plan_": planned.numbers}
@@ -251,6 +253,26 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
             assert self.row_norm is not None  # the plan needed it
             fitted["person_factors_"] = np.maximum(persons, 0.0) * self.row_norm
         return fitted
+
+    def _check_fitted(self) -> None:
+        super()._check_fitted()
+        k, plan = _validate.positive_int(n_components=self.n_components), getattr(self, "plan_", None)
+        if not isinstance(plan, BlockPlan):
+            raise InvalidInput("plan_ must be a plan of blocks: fit again")
+        check_numbers("components_", getattr(self, "components_", None), (k, self.n_features_in_), least=0.0)
+        self._checked_options()
+        if self.release == "both":
+            check_numbers("person_factors_", getattr(self, "person_factors_", None), (plan.n, k), least=0.0)
+        elif hasattr(self, "person_factors_"):
+            raise InvalidInput("it holds person_factors_, but release='items' does not pay for them: fit again")
+        check_marks(self, (self._mark(),))
+        relation = Adjacency.parse(self.adjacency)
+        check_block_plan(
+            self,
+            plan,
+            lambda n: n if self.batch_size is None else _validate.positive_int(batch_size=self.batch_size),
+            lambda: self._layout(self._block(plan.n, self.n_features_in_)[0], plan.n, relation),
+        )
 
     def _validated(self, X: Any, *, reset: bool) -> Any:
         finite: Any = "allow-nan" if self.missing == "unobserved" else True

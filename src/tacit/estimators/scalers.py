@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.estimators.base import Table
+from tacit.estimators.fitted import CHANGED, agree, check_numbers
 from tacit.estimators.one_release import Moments, OneRelease, PlannedMoments, PlannedQuantiles, levels_of
 from tacit.inputs.bounds import bounds_of
 from tacit.inputs.grids import grids_of
@@ -93,6 +94,11 @@ class DPStandardScaler(ScalerMixin, OneRelease):
         scaler = FeatureBounds(box.low, box.high, mean, scale, reach=float(self.clip_to))
         return {"mean_": mean, "scale_": scale, "_map": scaler}
 
+    def _check_fitted(self) -> None:
+        super()._check_fitted()
+        low, high = bounds_of("feature_bounds", self.feature_bounds, self.n_features_in_)
+        _check_map(self, ("mean_", "scale_"), low, high)
+
 
 @norm_of_rows(scaled_norm)
 class DPQuantileScaler(ScalerMixin, OneRelease):
@@ -172,6 +178,23 @@ class DPQuantileScaler(ScalerMixin, OneRelease):
         low, high = (np.array([edges[end] for edges in planned.grids]) for end in (0, -1))
         scaler = FeatureBounds(low, high, center, scale, reach=float(self.clip_to))
         return {"quantiles_": solution, "center_": center, "scale_": scale, "_map": scaler}
+
+    def _check_fitted(self) -> None:
+        super()._check_fitted()
+        check_numbers("quantiles_", getattr(self, "quantiles_", None), (2, self.n_features_in_))
+        _check_map(self, ("center_", "scale_"), self._map.low, self._map.high)
+
+
+def _check_map(scaler: Any, names: tuple[str, str], low: Array, high: Array) -> None:
+    """What a scaler shows is what it applies."""
+    p = scaler.n_features_in_
+    for name in names:
+        check_numbers(name, getattr(scaler, name, None), (p,), least=0.0 if name == "scale_" else -np.inf)
+    centre, scale = (getattr(scaler, name) for name in names)
+    for value in (low, high):
+        check_numbers("feature_bounds", value, (p,))
+    if not agree(FeatureBounds(low, high, centre, scale, reach=float(scaler.clip_to)), scaler._map):
+        raise InvalidInput(f"its map is not that of {' and '.join(names)}, feature_bounds and clip_to: {CHANGED}")
 
 
 def _bin_width(edges: Array, x: float) -> float:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -22,7 +22,8 @@ from tacit.accounting import Certificate, certify
 from tacit.errors import InvalidInput, MechanismMismatch, NotCovered, TacitError
 from tacit.estimators._search import Costs, Outcome, best_of, calibrated, check_candidate, drawn, gdp_to_dp
 from tacit.estimators._space import Space, corners, point_of, spaces_of
-from tacit.estimators.base import PrivateEstimator, publish
+from tacit.estimators.base import PrivateEstimator, publish, with_certificate
+from tacit.estimators.fitted import CHANGED, check_promise, check_words
 from tacit.inputs.labels import class_list, class_numbers
 from tacit.inputs.parameters import check_parameters
 from tacit.inputs.tables import labels_of, numbers_of, validate_table
@@ -313,11 +314,24 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             model.certificate_ = certificate
             if "progress" in model.get_params(deep=False):
                 model.set_params(progress=self.estimator.progress)
-            if hasattr(getattr(model, "plan_", None), "certificate"):  # states a promise, too
-                model.plan_ = replace(model.plan_, certificate=certificate)
+            vars(model).update(with_certificate(dict(vars(model)), certificate))  # its plan may state a promise, too
             if hasattr(draft, "feature_names_in_"):
                 model.feature_names_in_ = draft.feature_names_in_
         return {"best_score_": score, "best_estimator_": model, "best_params_": point}
+
+    def _check_fitted(self) -> None:
+        """As that of a ``PrivateEstimator``; the winner checks itself."""
+        check_promise(self)
+        check_words(self, self.n_features_in_)
+        model, score = self.best_estimator_, self.best_score_
+        if model is None:
+            if score is not None or self.best_params_ is not None:
+                raise InvalidInput("best_score_ and best_params_ must be None where nothing was selected")
+            return
+        if type(model) is not type(self.estimator) or model.certificate_ != self.certificate_:
+            raise InvalidInput(f"best_estimator_ is not a winner under the search's certificate: {CHANGED}")
+        if type(score) is not float or not math.isfinite(score) or type(self.best_params_) is not dict:
+            raise InvalidInput("best_score_ must be a number, and best_params_ a dict")
 
     def _ask(self, method: str, X: Any, *rest: Any) -> Any:
         check_is_fitted(self, "certificate_")

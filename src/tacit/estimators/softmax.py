@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from tacit.estimators.base import Table
+from tacit.estimators.fitted import check_numbers
 from tacit.estimators.multi_output import OutputClassifier, OutputFit
 from tacit.inputs.tables import validate_table
 from tacit.ledger import Ledger
@@ -143,6 +144,10 @@ class DPSoftmaxRegression(OutputClassifier):
             coef = np.where(bounds.fixed, 0.0, coef / bounds.safe_scale)
             intercept = intercept - coef @ bounds.centre
         return {**super()._fitted(planned, solution, table), "coef_": coef, "intercept_": intercept}
+
+    def _check_weights(self, K: int, width: int) -> None:
+        check_numbers("coef_", self.coef_, (K, width))
+        check_numbers("intercept_", getattr(self, "intercept_", None), (K,))
 
     def _outputs(self, X: Any) -> Array:
         check_is_fitted(self)

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from tacit._codec import described
 from tacit.errors import InvalidInput
 from tacit.inputs.bounds import bounds_of
 from tacit.maps.rows import Range, RowMap
@@ -22,6 +23,7 @@ __all__ = ["FeatureBounds", "TargetBounds", "feature_bounds", "target_bounds"]
 Array = NDArray[np.float64]
 
 
+@described("FeatureBounds")
 @dataclass(frozen=True, eq=False)
 class FeatureBounds(RowMap):
     """u = (x − centre)/scale for every feature, after clipping x to its bounds; a column of ones in front if asked for.

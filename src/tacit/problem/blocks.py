@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit._codec import described
 from tacit.errors import InvalidInput
 from tacit.problem.penalties import ElasticNet, Penalty
 
@@ -59,6 +60,7 @@ class Update(Protocol):
         """The block's next value, of the same shape."""
 
 
+@described("GradientStep")
 @dataclass(frozen=True)
 class GradientStep:
     """θ ← prox_{η·r}(θ − η·noisy/b), b the public size of a batch.
@@ -98,6 +100,7 @@ class GradientStep:
         return float(self.step_size)
 
 
+@described("Block")
 @dataclass(frozen=True, eq=False)
 class Block:
     """A released block: its public description, made before any record is read.

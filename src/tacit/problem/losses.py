@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from tacit import _validate
+from tacit._codec import described
 from tacit.errors import InvalidInput
 
 __all__ = ["LOSSES", "Gamma", "Huber", "Logistic", "Loss", "Poisson", "SmoothedHinge", "Squared"]
@@ -127,6 +128,7 @@ class _Rescaled(Loss):
         return self._loss.derivative(self._scale * f, self._scale * y) / self._scale
 
 
+@described("SquaredLoss")
 @dataclass(frozen=True)
 class Squared(Loss):
     """½(f − y)²."""
@@ -149,6 +151,7 @@ class Squared(Loss):
         return self
 
 
+@described("HuberLoss")
 @dataclass(frozen=True)
 class Huber(Loss):
     """½r² for |r| ≤ k, else k|r| − ½k², r = f − y: the residual, clipped.
@@ -185,6 +188,7 @@ class Huber(Loss):
         return Huber(self.parameter / scale)
 
 
+@described("LogisticLoss")
 @dataclass(frozen=True)
 class Logistic(Loss):
     """log(1 + e^{−yf}), y = ±1."""
@@ -223,6 +227,7 @@ class Logistic(Loss):
         return share * (1 - share), 0.5
 
 
+@described("SmoothedHingeLoss")
 @dataclass(frozen=True)
 class SmoothedHinge(Loss):
     """The hinge max(0, 1 − yf) with its corner replaced by a parabola of width g (a Moreau envelope), y = ±1.
@@ -259,6 +264,7 @@ class SmoothedHinge(Loss):
         return 0.25, 0.25
 
 
+@described("PoissonLoss")
 @dataclass(frozen=True)
 class Poisson(Loss):
     """e^f − y·f for counts y in [0, 1] (in units of their upper bound), continued linearly above f = 0.
@@ -304,6 +310,7 @@ class Poisson(Loss):
         return mean, 1.0
 
 
+@described("GammaLoss")
 @dataclass(frozen=True)
 class Gamma(Loss):
     """y·e^{−f} + f for positive y in [e^{−r}, e^r] (in units of their bounds' geometric mean), linear below f = −r.

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from tacit import _validate
+from tacit._codec import described
 from tacit.errors import InvalidInput
 from tacit.kernels.exact import coarse, exact_product
 from tacit.kernels.relu import relu_step
@@ -39,6 +40,7 @@ SHRINK = 1 - 2.0**-40
 """Long states are made this much shorter than ρ, so that rounding cannot make them longer."""
 
 
+@described("Connection")
 @dataclass(frozen=True)
 class Connection:
     """A weight matrix from a state to a pre-activation.
@@ -69,6 +71,7 @@ class Hidden:
     residuals: tuple[Rows, ...]
 
 
+@described("Architecture")
 @dataclass(frozen=True)
 class Architecture:
     """A network without its weights: public.

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
+from tacit._codec import described
 from tacit.errors import InvalidInput
 
 __all__ = ["ElasticNet", "Penalty"]
@@ -83,6 +84,7 @@ class _FreeFirst(Penalty):
         return _FreeFirst(self._inner.rescaled(s[1:], weight))
 
 
+@described("ElasticNet")
 @dataclass(frozen=True, eq=False)
 class ElasticNet(Penalty):
     """ψ(w) = Σ_j λ₁ⱼ|w_j| + λ₂ⱼ/2·w_j² on the box low_j ≤ w_j ≤ high_j, ∞ outside; each entry may differ.

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
+from tacit._codec import described
 from tacit._digits import up
 from tacit.accounting import Certificate, calibrate, certify
 from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
@@ -38,7 +39,7 @@ from tacit.release import BlockChain, BlockProblem, BlockSum, Session
 from tacit.solvers.base import VIEWS
 from tacit.solvers.schedules import NoiseSchedule, noise_variances
 
-__all__ = ["ORDERS", "SAMPLINGS", "BlockDescent", "BlockPlan", "plan_blocks"]
+__all__ = ["ORDERS", "SAMPLINGS", "BlockDescent", "BlockLayout", "BlockPlan", "plan_blocks"]
 
 Array = NDArray[np.float64]
 SAMPLINGS = ("cyclic", "poisson", "full")
@@ -46,6 +47,7 @@ ORDERS = ("gauss-seidel", "jacobi")
 """Whether a block's sum is taken at what the blocks before it have just become, or all at the beginning of the step."""
 
 
+@described("BlockPlan")
 @dataclass(frozen=True, eq=False)
 class BlockPlan:
     """Consistent numbers for a run, with their certificate. All of it is public.
@@ -160,44 +162,134 @@ def plan_blocks(
         InvalidInput: if arguments are out of range or contradict each other.
         NotCovered: for a final model that no theorem is about.
     """
-    described, records, passes = _blocks(blocks), _validate.positive_int(n=n), _validate.positive_int(epochs=epochs)
-    relation, shown = Adjacency.parse(adjacency), _validate.one_of(VIEWS, view=view)
-    turns = _validate.one_of(ORDERS, order=order)
-    if turns == "jacobi" and shown == "final_model":
-        raise NotCovered("view: the block-shift theorem is about Gauss–Seidel sweeps: leave order out", axis="view")
     if (epsilon is None) == (noise_multiplier is None):
         raise InvalidInput("give either epsilon or noise_multiplier: one follows from the other")
-    k = _batches(records, batch_size, sampling)
-    variances = noise_variances(noise_schedule, passes, k).ravel()
-    relative = np.sqrt(_shares(shares, described)[None, :] / (variances[:, None] / variances.min()))
-    how = _sampling(sampling, k)
-    lipschitz = _coupling(coupling, described, variances, shown)
+    layout = BlockLayout.of(
+        blocks=blocks,
+        n=n,
+        batch_size=batch_size,
+        epochs=epochs,
+        sampling=sampling,
+        noise_schedule=noise_schedule,
+        shares=shares,
+        order=order,
+        adjacency=adjacency,
+        view=view,
+        coupling=coupling,
+        extra_mechanism=extra_mechanism,
+        unit=unit,
+        label=label,
+    )
+    if noise_multiplier is not None:
+        x = _validate.positive(noise_multiplier=noise_multiplier)
+        return layout.plan(x, certify(layout.make(x), delta=_validate.delta(delta)))
+    assert epsilon is not None
+    return layout.calibrated(epsilon, delta)
 
-    def make(noise: float) -> Plan:
-        ratio = relative / noise
+
+@dataclass(frozen=True, eq=False)
+class BlockLayout:
+    """A run with every public choice made but the amount of noise.
+
+    Attributes:
+        blocks: in the order of a sweep.
+        n: records.
+        n_batches: batches in an epoch.
+        epochs: K.
+        sampling: how batches are drawn.
+        relative: Δ/σ at a noise multiplier of 1, (steps, blocks).
+        adjacency: the relation.
+        view: what may be shown.
+        order: of the blocks within a step.
+        coupling: L for a final-model guarantee, or None.
+        extra_mechanism: makes one more mechanism, or None.
+        unit: whose data a record is.
+        label: for people.
+    """
+
+    blocks: tuple[Block, ...]
+    n: int
+    n_batches: int
+    epochs: int
+    sampling: str
+    relative: Array
+    adjacency: Adjacency
+    view: str
+    order: str
+    coupling: Array | None
+    extra_mechanism: Callable[[float], Mechanism] | None
+    unit: str
+    label: str
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        blocks: Sequence[Block],
+        n: int,
+        batch_size: int | None = None,
+        epochs: int = 10,
+        sampling: str = "cyclic",
+        noise_schedule: NoiseSchedule = "constant",
+        shares: Mapping[str, float] | None = None,
+        order: str = "gauss-seidel",
+        adjacency: Adjacency | str = Adjacency.REPLACE_ONE,
+        view: str = "all_iterates",
+        coupling: ArrayLike | None = None,
+        extra_mechanism: Callable[[float], Mechanism] | None = None,
+        unit: str = "record",
+        label: str = "block coordinate descent",
+    ) -> BlockLayout:
+        """From the arguments of ``plan_blocks``, checked."""
+        described, records, passes = _blocks(blocks), _validate.positive_int(n=n), _validate.positive_int(epochs=epochs)
+        relation, shown = Adjacency.parse(adjacency), _validate.one_of(VIEWS, view=view)
+        turns = _validate.one_of(ORDERS, order=order)
+        if turns == "jacobi" and shown == "final_model":
+            raise NotCovered("view: the block-shift theorem is about Gauss–Seidel sweeps: leave order out", axis="view")
+        k = _batches(records, batch_size, sampling)
+        variances = noise_variances(noise_schedule, passes, k).ravel()
+        relative = np.sqrt(_shares(shares, described)[None, :] / (variances[:, None] / variances.min()))
+        lipschitz = _coupling(coupling, described, variances, shown)
+        return cls(
+            described, records, k, passes, sampling, relative, relation, shown, turns, lipschitz, extra_mechanism, unit,
+            label,
+        )  # fmt: skip
+
+    def make(self, noise: float) -> Plan:
+        """What a run with this noise multiplier releases."""
+        ratio, how = self.relative / noise, _sampling(self.sampling, self.n_batches)
         seen: View = AllIterates()
-        if lipschitz is not None:
-            seen = _sweeps(lipschitz, BlockChain(described, records, k), ratio[0], relation, how)
+        if self.coupling is not None:
+            chain = BlockChain(self.blocks, self.n, self.n_batches)
+            seen = _sweeps(self.coupling, chain, ratio[0], self.adjacency, how)
         first = Mechanism(
-            adjacency=relation,
+            adjacency=self.adjacency,
             ratio=Schedule(ratio.ravel()),
             steps=len(ratio),
-            releases=len(described),
+            releases=len(self.blocks),
             sampling=how,
             view=seen,
-            unit=unit,
-            label=label,
+            unit=self.unit,
+            label=self.label,
         )
-        return Plan.of(first) if extra_mechanism is None else Plan.of(first, extra_mechanism(_strength(ratio, k)))
+        extra = self.extra_mechanism
+        return Plan.of(first) if extra is None else Plan.of(first, extra(_strength(ratio, self.n_batches)))
 
-    if noise_multiplier is None:
-        assert epsilon is not None
-        found = calibrate(make, epsilon=epsilon, delta=delta, lower=1e-9)
-        x, certificate = found.value, found.certificate
-    else:
-        x = _validate.positive(noise_multiplier=noise_multiplier)
-        certificate = certify(make(x), delta=_validate.delta(delta))
-    return BlockPlan(described, records, k, passes, sampling, relative / x, certificate, shown, turns)
+    def calibrated(self, epsilon: float, delta: float) -> BlockPlan:
+        """The plan of the least noise at which a run is (ε, δ)-DP."""
+        found = calibrate(self.make, epsilon=epsilon, delta=delta, lower=1e-9)
+        return self.plan(found.value, found.certificate)
+
+    def plan(self, noise: float, certificate: Certificate) -> BlockPlan:
+        """The plan of this noise multiplier, with its certificate."""
+        ratio = self.relative / noise
+        return BlockPlan(
+            self.blocks, self.n, self.n_batches, self.epochs, self.sampling, ratio, certificate, self.view, self.order
+        )
+
+    def noise_of(self, ratio: Array) -> float:
+        """The noise multiplier at which the first release has its part of ``ratio``."""
+        return float(self.relative.ravel()[0] / ratio.ravel()[0])
 
 
 def _blocks(blocks: Sequence[Block]) -> tuple[Block, ...]:

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit._codec import described
 from tacit.mechanism import Plan
 from tacit.problem import Problem
 from tacit.release import Session
@@ -19,6 +20,7 @@ __all__ = ["ConstantModel"]
 Array = NDArray[np.float64]
 
 
+@described("ConstantModel")
 @dataclass(frozen=True)
 class ConstantModel(Solver):
     """The constant that fits the mean of the target, or the share of a class, and no slopes; zero without an intercept.

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
+from tacit._codec import described
 from tacit.errors import InvalidInput
 from tacit.mechanism import Plan
 from tacit.problem import Problem
@@ -25,6 +26,7 @@ PRIVATE_SHARE = 0.1
 """The share of μ² for private smoothness."""
 
 
+@described("CoordinateDescent")
 @dataclass(frozen=True, eq=False)
 class CoordinateDescent(Solver):
     """Noisy proximal coordinate descent; DP-SGD's full gradient is the other end of the family.

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit._codec import described
 from tacit.errors import InvalidInput, NotCovered
 from tacit.mechanism import Adjacency, Mechanism, Plan, Schedule
 from tacit.problem import Penalty, Problem
@@ -26,6 +27,7 @@ MOMENTS = 0.1
 """The share of μ² for private standardisation."""
 
 
+@described("NoisyCyclicDescent")
 @dataclass(frozen=True)
 class NoisyCyclicDescent(Solver):
     """θ ← prox(θ − η_t(noisy batch mean gradient + λθ)) over disjoint batches in a fixed order; the end is released.

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit._codec import described
 from tacit.errors import InvalidInput
 from tacit.maps import Standardise
 from tacit.mechanism import Mechanism, Plan, Poisson, Schedule
@@ -49,6 +50,7 @@ def _descend(
     return np.asarray(v / scale)
 
 
+@described("NoisyGradientDescent")
 @dataclass(frozen=True)
 class NoisyGradientDescent(Solver):
     """w ← prox(w − η(Σ clipped gradients + noise)/n), T times, on all records.
@@ -88,6 +90,7 @@ class NoisyGradientDescent(Solver):
         return Solution(_descend(problem, session, problem.facts.n, **settings))  # type: ignore[arg-type]
 
 
+@described("ProximalSGD")
 @dataclass(frozen=True)
 class ProximalSGD(Solver):
     """The same on Poisson batches: each record is read with probability b/n at each step.

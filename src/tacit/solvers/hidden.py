@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit._codec import described
 from tacit._digits import up
 from tacit.accounting import Certificate, calibrate, certify
 from tacit.errors import InvalidInput, NotCovered
@@ -36,6 +37,7 @@ LABEL = "noisy cyclic gradient descent"
 PARTITIONS = {"fixed": Partition.FIXED, "secret": Partition.SECRET}
 
 
+@described("CyclicNumbers")
 @dataclass(frozen=True, eq=False)
 class CyclicNumbers:
     """The numbers of a run, consistent with each other. All of them are public.

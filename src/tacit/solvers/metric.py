@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit._codec import described
 from tacit.maps import AffineTarget, Linear
 from tacit.mechanism import Plan, Schedule
 from tacit.problem import ElasticNet, Loss, Penalty, Problem, Squared
@@ -50,6 +51,7 @@ BURN, BURN_WEIGHT = 0.3, 0.6
 """The share of steps that is not averaged, and the share of budget that such a step gets."""
 
 
+@described("MetricDescent")
 @dataclass(frozen=True)
 class MetricDescent(Solver):
     """Standardise, learn a metric, descend in it; no number to tune.

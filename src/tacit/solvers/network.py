@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from tacit import _validate
+from tacit._codec import described
 from tacit.errors import InvalidInput
 from tacit.problem import ElasticNet
 from tacit.problem.blocks import Block, GradientStep, Position
@@ -35,6 +36,7 @@ NOISE_RIDGE, DAMPING = 1.0, 0.9
 """How far noisy normal equations are trusted: the ridge in units of their noise, and the share of the way to go."""
 
 
+@described("Falling")
 @dataclass(frozen=True)
 class Falling:
     """A step that falls linearly over the run, to a share of the first one: late noise then moves little.
@@ -56,6 +58,7 @@ class Falling:
         return self.first * (1 - (1 - self.last) * step / max(steps - 1, 1))
 
 
+@described("LayerSolve")
 @dataclass(frozen=True)
 class LayerSolve:
     """W ← W + γ·(T − λW)(κS + (λ + ν)I)⁻¹ with S = Σ xxᵀ/b and T = Σ r xᵀ/b, both noisy.

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit._codec import described
 from tacit.errors import InvalidInput
 from tacit.kernels.nonnegative import nonnegative_rows
 from tacit.problem import ElasticNet, moments_bound, moments_weight
@@ -58,6 +59,7 @@ HALF_LIFE = 3.0
 find the way."""
 
 
+@described("NMFOptions")
 @dataclass(frozen=True)
 class NMFOptions:
     """Settings of a factorisation that few people need; all of them are public, and none weakens a promise.
@@ -129,6 +131,7 @@ def public_rows(components: int, items: int, seed: int) -> Array:
     return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
 
 
+@described("UnitRows")
 @dataclass(frozen=True)
 class UnitRows:
     """Non-negative rows scaled to norm 1; rows without any positive entry start again.
@@ -151,6 +154,7 @@ class UnitRows:
         return out
 
 
+@described("ItemSolve")
 @dataclass(frozen=True)
 class ItemSolve:
     """H from noisy statistics: (1 − γ)·H + γ·argmin_{H' ≥ 0} ½⟨H', SH'⟩ − ⟨T, H'⟩ + b·(λ₁‖H'‖₁ + λ₂/2‖H'‖²), per item.

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
+from tacit._codec import described
 from tacit.errors import InvalidInput
 
 __all__ = ["NoiseSchedule", "Optimised", "balanced_shares", "decaying", "noise_variances", "optimal_variances"]
@@ -56,6 +57,7 @@ def decaying(steps: int) -> Array:
     return np.where(k < flat, 1.0, 1 - (1 - LAST_STEP) * (k - flat + 1) / max(steps - flat, 1))
 
 
+@described("Optimised")
 @dataclass(frozen=True)
 class Optimised:
     """The least Σ w_t σ_t², where the weight w_t of a step's noise halves with every ``half_life`` epochs that follow.

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from tacit import _validate
+from tacit._codec import described
 from tacit.errors import InvalidInput
 from tacit.mechanism import Plan
 from tacit.problem import Problem, Squared
@@ -19,6 +20,7 @@ from tacit.solvers.quadratic import minimise, positive_part
 __all__ = ["NoisyStatistics"]
 
 
+@described("NoisyStatistics")
 @dataclass(frozen=True)
 class NoisyStatistics(Solver):
     """Release Σ zzᵀ of z = (u, t) clipped to norm R, and minimise the quadratic it describes, with any penalty.

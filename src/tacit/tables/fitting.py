@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from tacit import _validate
+from tacit import _validate, estimators
 from tacit.errors import InvalidInput
-from tacit.estimators.saving import CLASSES, load_model_and_extra, save_model
+from tacit.estimators.files import load_model_and_extra, save_model
 from tacit.ledger import Ledger
 from tacit.tables.encoding import check_columns, encode
 from tacit.tables.reading import Table
@@ -139,7 +139,7 @@ def fit_table(
     Returns:
         The model and the number of records.
     """
-    cls = CLASSES[MODELS[_validate.one_of(tuple(MODELS), model=kind)]]
+    cls = getattr(estimators, MODELS[_validate.one_of(tuple(MODELS), model=kind)])
     model: Any = cls(**_parameters(cls, kind, options), **_public(schema, target, kind))
     check_columns(table, schema, target)
     X, y = encode(table, schema, target)
