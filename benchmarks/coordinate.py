@@ -1,4 +1,4 @@
-"""Table 2 of 004: DP-CD against DP-SGD on real data, tuned alike; relative errors at the last iterate.
+"""Table 2 of DP-CD: DP-CD against DP-SGD on real data, tuned alike; relative errors at the last iterate.
 
 Objective: mean of (w·x − y)² + λ‖w‖₁ (California, Sparse LASSO) or of log(1 + exp(−y w·x)) + λ/2‖w‖² (Electricity), no
 intercept. The paper does not give λ; ours: California 1 (raw) and 0.1 (standardised, target centred), Electricity 1/n,
@@ -420,7 +420,7 @@ def main() -> int:
         published = min(PUBLISHED[name][1]) / min(PUBLISHED[name][0])
         print(f"{name}: best DP-SGD / best DP-CD = {ratio:.3g} (published {published:.3g})")
         missed |= "(imbalanced)" in name and not ratio >= TARGET
-    table("Table 2 of 004", rows)
+    table("Table 2 of DP-CD", rows)
     if options.plot:
         draw(rows)
     return int(missed)

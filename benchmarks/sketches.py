@@ -1,11 +1,11 @@
-"""DP-SkGD (002): the error over block sizes τ and ways to draw blocks, at equal privacy; our steps and the published.
+"""DP-SkGD: the error over block sizes τ and ways to draw blocks, at equal privacy; our steps and the published.
 
 Least squares on synthetic designs, n = 10000, p = 20, ε = 1, δ = 1/n², replace-one; the same number of passes for all,
 so T = passes·p/τ releases; clips by the solver's default rule; M_j given; nothing is tuned. *ours*: steps 1/v_j of an
 expected separable over-approximation; *published*: Γ = P M⁻¹, i.e. steps 1/M_j on the drawn block whatever its size.
 "diverged": the median run ends worse than w = 0 (clipped gradients cannot grow without bound, so runs do not overflow).
 
-The last cells compare the ends of the family: τ = 1 is DP-CD, τ = p is noisy gradient descent on all coordinates (002's
+The last cells compare the ends of the family: τ = 1 is DP-CD, τ = p is noisy gradient descent on all coordinates (DP-SkGD's
 reading of DP-SGD). p-values of two-sample Kolmogorov–Smirnov tests over 1000 runs, and the largest difference of the
 coefficients with next to no noise. Draws docs/figures/sketches.png if asked: ``python benchmarks/sketches.py --plot``.
 """

@@ -27,11 +27,11 @@ _HOMES = {
     "DPSoftmaxRegression": "softmax",
     "DPStandardScaler": "scalers",
     "certificate_of": "certificates",
-    "load_model": "saving",
+    "load_model": "files",
     "private_mean": "statistics",
     "private_quantiles": "statistics",
     "private_variance": "statistics",
-    "save_model": "saving",
+    "save_model": "files",
 }
 
 __all__ = sorted(_HOMES)
