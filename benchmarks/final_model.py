@@ -38,7 +38,7 @@ PAPER = {
     ("mnist", 1.33): "0.927 / 0.929 / 0.916",
     ("mnist", 4.76): "0.944 / 0.949 / 0.944",
 }
-"""Convex ReLU by NoisyCGD, by DP-SGD, and a ReLU network by DP-SGD, as in the convex ReLU paper; no ε covers the first."""
+"""Convex ReLU by NoisyCGD, by DP-SGD, and a ReLU network by DP-SGD, as printed there; no ε covers the first."""
 Cell = dict[str, Any]
 Rows = NDArray[Any]
 

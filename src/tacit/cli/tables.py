@@ -14,13 +14,14 @@ from tacit.cli.failures import discreet
 __all__ = ["demo", "fit", "ledger", "make_schema", "predict"]
 
 _DATA = typer.Argument(help="A CSV or Parquet file; the first line of a CSV file names the columns.")
+_MODELS = "logistic, svc, linear, ridge, lasso, elasticnet, huber, poisson or gamma."
 _SEPARATOR = typer.Option("--separator", help="Between the fields of a CSV file.")
 
 
 def fit(
     data: Annotated[Path, _DATA],
     target: Annotated[str, typer.Option("--target", help="The column to predict.")],
-    model: Annotated[str, typer.Option("--model", help="logistic, svc, linear, ridge, lasso, elasticnet, huber, poisson …")],
+    model: Annotated[str, typer.Option("--model", help=_MODELS)],
     schema: Annotated[Path, typer.Option("--schema", help="Public bounds and categories (JSON); see tacit schema.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to save the model (JSON).")],
     epsilon: Annotated[float, typer.Option("--epsilon", help="ε of the promise.")],
