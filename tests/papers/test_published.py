@@ -12,9 +12,9 @@ from tacit import DPNMF, DPBlockMLPClassifier
 from tacit.accounting import certify, gdp_epsilon
 from tacit.errors import InvalidInput
 from tacit.mechanism import BlockSweeps, Cyclic, FrozenArray, LastIterate, Mechanism, Poisson, Schedule
+from tacit.problem.blocks import Block, GradientStep
 from tacit.report.plan import make_report
 from tacit.report.settings import Settings
-from tacit.problem.blocks import Block, GradientStep
 from tacit.solvers.blocks import plan_blocks
 
 DELTA = 1e-5
