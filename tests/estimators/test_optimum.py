@@ -239,7 +239,8 @@ def test_the_mapped_objective_is_the_users(loss, intercept, form, data):
         low, high = np.minimum(low, 0), np.maximum(high, 0)
     penalty = Penalty.of(5, l1=[0.3, 0.0, 2.0, 1e-3, 0.1], l2=[1e-4, 0.2, 0.0, 5.0, 1.0])
     stated = {"classes": ["no", "yes"]} if loss.labels else {"target_bounds": TARGET}
-    model = DPGeneralizedLinear(loss, penalty, "gradient", feature_bounds=(low, high), fit_intercept=intercept, **stated)
+    stated |= {"feature_bounds": (low, high), "fit_intercept": intercept}
+    model = DPGeneralizedLinear(loss, penalty, "gradient", **stated)
     fit = model._planned(Table(N, 5, sparse=form == "sparse", outputs=2), Budget(1.0, 1e-6))
     target = None if loss.labels else fit.targets[0]
     stored = sparse.csc_array(X) if form == "sparse" else X

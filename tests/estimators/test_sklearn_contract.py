@@ -42,6 +42,8 @@ ESTIMATORS = [
     DPRidge(**REGRESSION),
     DPLinearRegression(**REGRESSION),
     DPHuberRegressor(**REGRESSION),
+    DPPoissonRegressor(**{**REGRESSION, "target_bounds": (0, 20)}),
+    DPGammaRegressor(**{**REGRESSION, "target_bounds": (1, 20)}),
     DPLogisticRegression(**MUCH),
     DPLinearSVC(**MUCH),
     DPGeneralizedLinear("squared", **REGRESSION),

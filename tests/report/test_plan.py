@@ -128,7 +128,7 @@ SIZES = [(1000, 300), (600, 100), (650, 100), (10, 3), (7, 7), (7, 2), (1000, 99
 def test_every_row_is_a_run_of_ours(n: int, b: int) -> None:
     """The chain and the channel accept the certificates of the rows, with the batches that they draw."""
     s = SMALL.replace(n=n, batch=b, secret_partition=True, smoothness=1.0)
-    report, records = make_report(s), np.eye(n, 2)
+    report = make_report(s)
     total = LossGradient(Squared(), bound=1.0, row_norm=1.0)
     assert total.smoothness == 1.0
     assert {r.method.id for r in report.rows} >= {m.id for m in METHODS}
