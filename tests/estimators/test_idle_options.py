@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from tacit.estimators import (
 )
 from tacit.problem import ElasticNet
 from tacit.solvers import MetricDescent, NoisyCyclicDescent, solver_factory
+from tacit.solvers.nmf import NMFOptions
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0, 1, (200, 3))
@@ -43,10 +45,10 @@ IDLE = {
     "passes, statistics": (DPRidge(solver="statistics", **REGRESSION), T, {"max_passes": 3}),
     "passes, object": (DPRidge(solver=MetricDescent(), **REGRESSION), T, {"max_passes": 3}),
     "clip, object": (DPRidge(solver=MetricDescent(), **REGRESSION), T, {"clip": 1.0}),
-    "step of residuals": (DPNMF(2, **FACTORS), None, {"step_size": 5.0}),
-    "step of statistics": (DPNMF(2, **FACTORS, **STATISTICS), None, {"step_size": 5.0}),
-    "threshold": (DPNMF(2, update="gradient", **FACTORS), None, {"noise_threshold": 0.0}),
-    "share": (DPNMF(2, **FACTORS), None, {"person_share": 0.5}),
+    "step of residuals": (DPNMF(2, **FACTORS), None, {"options": NMFOptions(step_size=5.0)}),
+    "step of statistics": (DPNMF(2, **FACTORS, **STATISTICS), None, {"options": NMFOptions(step_size=5.0)}),
+    "threshold": (DPNMF(2, update="gradient", **FACTORS), None, {"options": NMFOptions(noise_threshold=0.0)}),
+    "share": (DPNMF(2, **FACTORS), None, {"options": NMFOptions(person_share=0.5)}),
     "layers": (DPBlockMLPClassifier((4,), classes=[0, 1], **BLOCKS, **STATISTICS), Y, {"step_size": 4.0}),
     "last layers": (DPBlockMLPClassifier((4,), classes=[0, 1], **BLOCKS, **STATISTICS), Y, {"last_step": 0.1}),
     "layers of numbers": (DPBlockMLPRegressor((4,), target_bounds=(0, 1), **BLOCKS, **STATISTICS), T, {"step_size": 1}),
@@ -60,12 +62,20 @@ IDLE = {
 }
 
 
+def _named(option: dict) -> str:
+    """The option that is stated, also inside of options=."""
+    ((name, value),) = option.items()
+    if not isinstance(value, NMFOptions):
+        return name
+    return next(entry.name for entry in fields(value) if getattr(value, entry.name) != entry.default)
+
+
 @pytest.mark.parametrize("name", IDLE)
 def test_an_option_without_effect_is_refused_and_its_default_is_not(name, tmp_path, monkeypatch):
     monkeypatch.setenv("TACIT_STATE_DIR", str(tmp_path / "state"))
     model, y, option = IDLE[name]
     ledger = Ledger(tmp_path / "a.ledger", epsilon=9.0, delta=1e-3)
-    with pytest.raises(InvalidInput, match=rf"{next(iter(option))}.* has no effect with .*: leave it out") as caught:
+    with pytest.raises(InvalidInput, match=rf"{_named(option)}.* has no effect with .*: leave it out") as caught:
         clone(model).set_params(**option, ledger=ledger).fit(X, y)
     assert "\n" not in str(caught.value)
     assert ledger.entries() == ()
@@ -79,8 +89,8 @@ def test_the_defaults_are_what_they_were():
         here, there = (getattr(clone(model).set_params(**more).fit(X, y), attribute) for more in ({}, stated))
         return all(map(np.array_equal, here, there))
 
-    assert same(DPNMF(2, update="gradient", **FACTORS), None, step_size=5.0)
-    assert same(DPNMF(2, release="both", **FACTORS), None, person_share=0.5)
+    assert same(DPNMF(2, update="gradient", **FACTORS), None, options=NMFOptions(step_size=5.0))
+    assert same(DPNMF(2, release="both", **FACTORS), None, options=NMFOptions(person_share=0.5))
     assert same(DPBlockMLPClassifier((4,), classes=[0, 1], **BLOCKS), Y, step_size=4.0, last_step=0.1)
     assert same(DPBlockMLPRegressor((4,), target_bounds=(0, 1), **BLOCKS), T, step_size=1.0, last_step=0.1)
     assert same(DPGeneralizedLinear("squared", "elasticnet", **REGRESSION), T, l1_ratio=0.5, alpha=1e-3)

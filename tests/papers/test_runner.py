@@ -19,7 +19,7 @@ from scipy.stats import norm
 from tacit.errors import InvalidInput
 from tacit.problem.blocks import Block, GradientStep
 from tacit.records import InMemory
-from tacit.release import BlockProblem, open_session
+from tacit.release import PROBLEMS, BlockProblem, open_session
 from tacit.solvers.blocks import BlockDescent
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "block_figures.py"
@@ -122,8 +122,9 @@ class _Silent(BlockProblem):
 
 
 @pytest.mark.parametrize("label", SCHEDULES)
-def test_the_runner_adds_this_noise(label: str) -> None:
+def test_the_runner_adds_this_noise(label: str, monkeypatch) -> None:
     """Standard deviations of 10 000 increments of the state in each epoch: √(2η·o(k)), to 1 % or so."""
+    monkeypatch.setitem(PROBLEMS, "_Silent", _Silent)
     plan, moved = figure_1_plan(label, 20), []
     step = plan.blocks[0].update
     assert isinstance(step, GradientStep)

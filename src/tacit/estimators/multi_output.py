@@ -238,7 +238,7 @@ class OutputModel(PrivateEstimator):
         }
 
     def _unused_parameters(self) -> dict[str, str]:
-        return {"partition": "view='all_iterates'"} if self.view == "all_iterates" else {}
+        return {"partition": "view"} if self.view == "all_iterates" else {}
 
 
 class OutputClassifier(ClassifierMixin, OutputModel):  # type: ignore[misc]
