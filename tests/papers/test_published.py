@@ -71,7 +71,8 @@ def test_it_says_nothing_about_other_runs():
     for change in ({"sampling": Poisson(0.5)}, {"sampling": Cyclic(2)}):  # every iterate is seen, nothing is claimed
         assert published_epsilon(Mechanism(adjacency="replace-one", ratio=1.0, steps=4, **change), DELTA) is None
     silent = LastIterate(lipschitz=Schedule.constant(0.9, 4), noise_std=Schedule([1.0, 0.0, 1.0, 1.0]))
-    assert published_epsilon(Mechanism(adjacency="replace-one", ratio=[1.0, 0.0, 1.0, 1.0], steps=4, view=silent), DELTA) is None
+    gap = Mechanism(adjacency="replace-one", ratio=[1.0, 0.0, 1.0, 1.0], steps=4, view=silent)
+    assert published_epsilon(gap, DELTA) is None
     with pytest.raises(InvalidInput, match="delta"):
         published_epsilon(final(SMALL)[0], 0.0)
 
