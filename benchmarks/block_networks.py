@@ -48,11 +48,14 @@ from sklearn.datasets import make_classification
 from steps import seconds
 from timing import version
 
-from tacit import Convolution, Dense, DPBlockMLPClassifier
+from tacit import DPBlockMLPClassifier
+from tacit.problem.layers import Convolution, Dense
 from tacit.problem.network import architecture
-from tacit.run import Channel, Streams
-from tacit.run.sums import BlockNetwork, TableRows
-from tacit.solvers.blocks import plan_blocks, run_blocks
+from tacit.records import InMemory
+from tacit.records import Rows as Records
+from tacit.release import Streams, open_session
+from tacit.release.queries import BlockNetwork
+from tacit.solvers.blocks import BlockDescent, plan_blocks
 from tacit.solvers.network import layer_blocks
 
 Cell, Rows = dict[str, Any], NDArray[Any]
@@ -343,19 +346,20 @@ def speed(rounds: int = 9, batch: int = 1000, widths: tuple[int, ...] = (256, 25
     described = layer_blocks(network, "gradient", seed=0, **options)
     X = rng.standard_normal((n, 784), dtype=np.float32) / np.float32(28)
     y = np.eye(10, dtype=np.float32)[rng.integers(10, size=n)]
-    problem = BlockNetwork(TableRows(X), y, network, described.blocks)
+    problem, records, rows = BlockNetwork(network, described.blocks), InMemory(X, y), Records(X, y)
     plan = plan_blocks(1.0, DELTA, blocks=described.blocks, n=n, batch_size=batch, epochs=1, order="jacobi")
     starts = tuple(block.start for block in described.blocks)
     design = np.hstack([X[:batch], np.ones((batch, 1), np.float32)])
     times: dict[str, list[float]] = {name: [] for name in ("sums", "bare32", "bare64", "step", "noise")}
     for turn in range(rounds + 1):
         index = (np.arange(batch) + turn * batch) % n
-        times["sums"].append(seconds(lambda index=index: problem.totals(starts, index), 3))
+        times["sums"].append(seconds(lambda index=index: problem.totals(starts, rows.take(index)), 3))
         for name, kind in (("bare32", np.float32), ("bare64", np.float64)):
             parts = (design.astype(kind), [W.astype(kind) for W in starts], y[:batch].astype(kind))
             times[name].append(seconds(lambda parts=parts: bare(*parts), 3))
-        channel = Channel(plan.certificate, n, streams=Streams())
-        times["step"].append(seconds(lambda channel=channel: run_blocks(plan, problem, channel), 1) / plan.steps)
+        with open_session(plan.certificate, records) as session:
+            descent = BlockDescent(plan, problem)
+            times["step"].append(seconds(lambda session=session: descent.solve(session), 1) / plan.steps)
         draw = Streams().at("noise")
         times["noise"].append(seconds(lambda draw=draw: [draw.standard_normal(W.size) for W in starts], 3))
     sizes = {"task": "speed", "version": VERSION, "batch": batch, "widths": list(widths)}

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers and editors see; ``tests/test_architecture.py`` holds it equal to ``_HOMES``
     from tacit.accounting import Certificate as Certificate
+    from tacit.accounting import calibrate as calibrate
     from tacit.accounting import certify as certify
-    from tacit.accounting.calibrate import calibrate as calibrate
     from tacit.audit import audit_epsilon as audit_epsilon
     from tacit.audit import audit_gdp as audit_gdp
     from tacit.audit import audit_one_run as audit_one_run
@@ -28,13 +28,14 @@ if TYPE_CHECKING:  # what type checkers and editors see; ``tests/test_architectu
     from tacit.estimators import DPConvexReLUClassifier as DPConvexReLUClassifier
     from tacit.estimators import DPConvexReLURegressor as DPConvexReLURegressor
     from tacit.estimators import DPElasticNet as DPElasticNet
+    from tacit.estimators import DPGammaRegressor as DPGammaRegressor
     from tacit.estimators import DPGeneralizedLinear as DPGeneralizedLinear
     from tacit.estimators import DPHuberRegressor as DPHuberRegressor
     from tacit.estimators import DPLasso as DPLasso
     from tacit.estimators import DPLinearRegression as DPLinearRegression
     from tacit.estimators import DPLinearSVC as DPLinearSVC
     from tacit.estimators import DPLogisticRegression as DPLogisticRegression
-    from tacit.estimators import DPQuantileScaler as DPQuantileScaler
+    from tacit.estimators import DPPoissonRegressor as DPPoissonRegressor
     from tacit.estimators import DPRidge as DPRidge
     from tacit.estimators import DPSelection as DPSelection
     from tacit.estimators import DPSoftmaxRegression as DPSoftmaxRegression
@@ -42,11 +43,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; ``tests/test_architectu
     from tacit.estimators import certificate_of as certificate_of
     from tacit.estimators import load_model as load_model
     from tacit.estimators import private_mean as private_mean
-    from tacit.estimators import private_quantiles as private_quantiles
-    from tacit.estimators import private_variance as private_variance
     from tacit.estimators import save_model as save_model
-    from tacit.federation import FactorNode as FactorNode
-    from tacit.federation import FederatedModel as FederatedModel
     from tacit.federation import FederatedNMF as FederatedNMF
     from tacit.federation import FederationError as FederationError
     from tacit.federation import LinkLost as LinkLost
@@ -54,33 +51,19 @@ if TYPE_CHECKING:  # what type checkers and editors see; ``tests/test_architectu
     from tacit.mechanism import Adjacency as Adjacency
     from tacit.mechanism import Mechanism as Mechanism
     from tacit.mechanism import Plan as Plan
-    from tacit.problem.blocks import Block as Block
-    from tacit.problem.layers import Convolution as Convolution
-    from tacit.problem.layers import Dense as Dense
-    from tacit.release.blocks import BlockProblem as BlockProblem
-    from tacit.release.queries import BlockNetwork as BlockNetwork
-    from tacit.solvers.blocks import BlockDescent as BlockDescent
-    from tacit.solvers.blocks import BlockPlan as BlockPlan
-    from tacit.solvers.blocks import plan_blocks as plan_blocks
-    from tacit.solvers.hidden import plan_cyclic as plan_cyclic
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Adjacency": "tacit.mechanism",
-    "Block": "tacit.problem.blocks",
-    "BlockDescent": "tacit.solvers.blocks",
-    "BlockNetwork": "tacit.release.queries",
-    "BlockPlan": "tacit.solvers.blocks",
-    "BlockProblem": "tacit.release.blocks",
     "BudgetExhausted": "tacit.errors",
     "Certificate": "tacit.accounting",
-    "Convolution": "tacit.problem.layers",
     "DPBlockMLPClassifier": "tacit.estimators",
     "DPBlockMLPRegressor": "tacit.estimators",
     "DPConvexReLUClassifier": "tacit.estimators",
     "DPConvexReLURegressor": "tacit.estimators",
     "DPElasticNet": "tacit.estimators",
+    "DPGammaRegressor": "tacit.estimators",
     "DPGeneralizedLinear": "tacit.estimators",
     "DPHuberRegressor": "tacit.estimators",
     "DPLasso": "tacit.estimators",
@@ -88,14 +71,11 @@ _HOMES = {
     "DPLinearSVC": "tacit.estimators",
     "DPLogisticRegression": "tacit.estimators",
     "DPNMF": "tacit.estimators",
-    "DPQuantileScaler": "tacit.estimators",
+    "DPPoissonRegressor": "tacit.estimators",
     "DPRidge": "tacit.estimators",
     "DPSelection": "tacit.estimators",
     "DPSoftmaxRegression": "tacit.estimators",
     "DPStandardScaler": "tacit.estimators",
-    "Dense": "tacit.problem.layers",
-    "FactorNode": "tacit.federation",
-    "FederatedModel": "tacit.federation",
     "FederatedNMF": "tacit.federation",
     "FederationError": "tacit.federation",
     "InvalidInput": "tacit.errors",
@@ -111,15 +91,11 @@ _HOMES = {
     "audit_epsilon": "tacit.audit",
     "audit_gdp": "tacit.audit",
     "audit_one_run": "tacit.audit",
-    "calibrate": "tacit.accounting.calibrate",
+    "calibrate": "tacit.accounting",
     "certificate_of": "tacit.estimators",
     "certify": "tacit.accounting",
     "load_model": "tacit.estimators",
-    "plan_blocks": "tacit.solvers.blocks",
-    "plan_cyclic": "tacit.solvers.hidden",
     "private_mean": "tacit.estimators",
-    "private_quantiles": "tacit.estimators",
-    "private_variance": "tacit.estimators",
     "save_model": "tacit.estimators",
 }
 

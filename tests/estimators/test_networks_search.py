@@ -118,7 +118,7 @@ def test_a_step_may_be_a_fraction_of_the_longest(digits):
 
 @pytest.mark.parametrize(("base", "theorem", "refined"), [(1.33, 4.323, 3.697), (4.76, 13.641, 12.473)])
 def test_twenty_candidates_cost_what_the_refined_bound_says(base, theorem, refined, digits):
-    """Base certificates as in paper 003's tables, from an estimator's own plan (``test_errata.py`` has the numbers)."""
+    """Base certificates as in the convex ReLU paper's tables, from an estimator's own plan."""
     X, _ = digits
     mu = relu(epsilon=base, delta=DELTA).planned_certificate(*X.shape).mu
     assert mu == pytest.approx(gdp_mu(base, DELTA), rel=1e-6)

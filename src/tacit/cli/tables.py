@@ -14,21 +14,22 @@ from tacit.cli.failures import discreet
 __all__ = ["demo", "fit", "ledger", "make_schema", "predict"]
 
 _DATA = typer.Argument(help="A CSV or Parquet file; the first line of a CSV file names the columns.")
+_MODELS = "logistic, svc, linear, ridge, lasso, elasticnet, huber, poisson or gamma."
 _SEPARATOR = typer.Option("--separator", help="Between the fields of a CSV file.")
 
 
 def fit(
     data: Annotated[Path, _DATA],
     target: Annotated[str, typer.Option("--target", help="The column to predict.")],
-    model: Annotated[str, typer.Option("--model", help="logistic, svc, linear, ridge, lasso, elasticnet or huber.")],
+    model: Annotated[str, typer.Option("--model", help=_MODELS)],
     schema: Annotated[Path, typer.Option("--schema", help="Public bounds and categories (JSON); see tacit schema.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to save the model (JSON).")],
     epsilon: Annotated[float, typer.Option("--epsilon", help="ε of the promise.")],
     delta: Annotated[float | None, typer.Option("--delta", help="δ of the promise; 1/n² is a common choice.")] = None,
     alpha: Annotated[float | None, typer.Option("--alpha", help="Strength of the penalty.")] = None,
     l1_ratio: Annotated[float | None, typer.Option("--l1-ratio", help="Share of ℓ1 (logistic, elasticnet).")] = None,
-    knee: Annotated[
-        float | None, typer.Option("--knee", help="Where huber turns linear, in the target's unit.")
+    huber_delta: Annotated[
+        float | None, typer.Option("--huber-delta", help="Where huber turns linear, in the target's unit.")
     ] = None,
     adjacency: Annotated[str, typer.Option("--adjacency", help="replace-one or zero-out.")] = "replace-one",
     view: Annotated[str, typer.Option("--view", help="all-iterates or final-model.")] = "all-iterates",
@@ -52,7 +53,7 @@ def fit(
         "delta": delta,
         "alpha": alpha,
         "l1_ratio": l1_ratio,
-        "knee": knee,
+        "huber_delta": huber_delta,
         "adjacency": adjacency,
         "view": view.replace("-", "_"),
         "solver": solver,
@@ -68,7 +69,7 @@ def fit(
         public, table = Schema.read(schema), reading.open_table(data, separator)
         watched = None if ledger is None else fitting.open_ledger(ledger)
         with discreet(watched):
-            fitted, records = fitting.fit_table(table, public, target, model, options | {"budget": watched}, progress)
+            fitted, records = fitting.fit_table(table, public, target, model, options | {"ledger": watched}, progress)
             fitted.save(output)
     from tacit.tables import summary
 

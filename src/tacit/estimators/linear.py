@@ -181,7 +181,7 @@ class LinearModel(PrivateEstimator):
         return marks
 
     def _fitted(self, planned: LinearFit, solution: list[Coefficients], table: Table) -> dict[str, Any]:
-        shown = (FINAL_ONLY,) if planned.budget.view == "final_model" else ()
+        shown = (FINAL_ONLY,) if planned.solver.final_model_only else ()
         notes = (*shown, *(note for one in solution for note in one.notes))
         bounds = np.stack([planned.features.low, planned.features.high])
         return {

@@ -239,6 +239,9 @@ class OutputModel(PrivateEstimator):
             "feature_bounds_": None if bounds is None else np.stack([bounds.low, bounds.high]),
         }
 
+    def _unused_parameters(self) -> dict[str, str]:
+        return {"partition": "view"} if self.view == "all_iterates" else {}
+
     # -- files ------------------------------------------------------------------------------------------------
 
     def _check_fitted(self) -> None:

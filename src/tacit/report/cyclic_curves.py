@@ -1,4 +1,4 @@
-"""ε of the final model over epochs for several η·λ, computed and drawn: Figure 1 of paper 003 at a plan's settings.
+"""ε of the final model over epochs for several η·λ, drawn: Figure 1 of the convex ReLU paper at a plan's settings.
 
 As long as η ≤ 2/(β + 2λ), step t contracts by 1 − η_t·λ, so that at a given noise ε depends on step and ridge through
 their product alone.
