@@ -9,8 +9,8 @@ import pytest
 
 from tacit import DPConvexReLURegressor, DPSoftmaxRegression
 from tacit.errors import InvalidInput
-from tacit.estimators import _outputs
-from tacit.estimators._progress import bar
+from tacit.inputs.progress import progress_bar
+from tacit.release import Session
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1, 1, (200, 3))
@@ -35,12 +35,7 @@ def test_it_is_shown_to_those_who_watch(progress, terminal, shown, monkeypatch, 
 @pytest.mark.parametrize("view", ["final_model", "all_iterates"])
 def test_it_counts_steps_and_nothing_else(view, monkeypatch):
     seen = []
-    real = _outputs.run_plan
-
-    def spy(plan, total, channel, start, progress=None):
-        return real(plan, total, channel, start, lambda done, steps: seen.append((done, steps)))
-
-    monkeypatch.setattr(_outputs, "run_plan", spy)
+    monkeypatch.setattr(Session, "tick", lambda self, done, steps: seen.append((done, steps)))
     DPConvexReLURegressor(2, **SETTINGS, target_bounds=(-1, 1), view=view).fit(X, X[:, 0])
     assert seen == [(k, 8) for k in range(1, 9)]
 
@@ -57,10 +52,10 @@ def test_other_values_are_refused(value):
         model(progress=value).fit(X, (X[:, 0] > 0).astype(int))
 
 
-def test_a_bar_nobody_watches_costs_nothing():
-    with bar("work", False) as tick:
+def test_a_bar_that_is_not_watched_costs_nothing():
+    with progress_bar("work", False) as tick:
         assert tick is None
-    with bar("work", True) as tick:
+    with progress_bar("work", True) as tick:
         tick(1, 2)
 
 
