@@ -9,9 +9,8 @@ import pytest
 from tacit import Ledger
 from tacit.errors import InvalidInput
 from tacit.estimators import DPQuantileScaler, DPStandardScaler, private_mean, private_quantiles, private_variance
-from tacit.maps import RandomFourier
 from tacit.inputs.entries import check_entries
-from tacit.maps import BoundsScaler, PublicOneHotEncoder
+from tacit.maps import BoundsScaler, PublicOneHotEncoder, RandomFourier
 
 X = np.random.default_rng(0).uniform(0, 1, (40, 2))
 DAYS = np.datetime64("2020-01-01") + np.arange(80).reshape(40, 2).astype("timedelta64[D]")
