@@ -94,8 +94,8 @@ class DPConvexReLUClassifier(_Gated, OutputClassifier):
         delta: δ; required.
         adjacency: "replace-one" or "zero-out".
         feature_norm: R, a public bound on the norm of a record; longer lifted records are scaled down.
-        feature_bounds: instead, (low, high), public: features are clipped and scaled to [−1, 1] (zero stays zero), and
-            R is the norm that this leaves.
+        feature_bounds: instead, (low, high), public: features are clipped and mapped to [−1, 1] (bounds (0, 1) stay as
+            they are), and R is the norm that this leaves.
         features: a public feature map in front of the gates.
         batch_size: b; n/120 (at least 50) if missing.
         epochs: how often each record is read.

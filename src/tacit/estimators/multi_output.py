@@ -125,8 +125,8 @@ class OutputModel(PrivateEstimator):
 
     # -- what a model says ------------------------------------------------------------------------------------
 
-    def _intercept(self) -> bool:
-        """Whether there is a constant beside the features; without one, zero must stay zero."""
+    def _keeps_zero(self) -> bool:
+        """Whether public bounds must not move zero."""
         return False
 
     def _lifted(self, width: int, norm: float) -> tuple[int, float]:
@@ -167,7 +167,7 @@ class OutputModel(PrivateEstimator):
         for name in ("feature_norm", "features"):
             if getattr(self, name) is not None:
                 raise InvalidInput(f"give either feature_bounds or {name}: each of them bounds the norm of a record")
-        bounds = feature_bounds(self.feature_bounds, p, keep_zero=not self._intercept())
+        bounds = feature_bounds(self.feature_bounds, p, keep_zero=self._keeps_zero())
         return Features(p, bounds.range().norm or 1.0, bounds, None, bounds)
 
     def _mapped(self, p: int, dtype: Any) -> Features:
@@ -201,7 +201,7 @@ class OutputModel(PrivateEstimator):
         if self.features_ is not None:
             X = PublicSteps(self.features_, width)(X)
         elif self.feature_bounds_ is not None:
-            X = FeatureBounds.between(*self.feature_bounds_, keep_zero=not self._intercept())(X)
+            X = FeatureBounds.between(*self.feature_bounds_, keep_zero=self._keeps_zero())(X)
         return last(X)
 
     # -- plan -------------------------------------------------------------------------------------------------

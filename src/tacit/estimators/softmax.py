@@ -32,8 +32,8 @@ class DPSoftmaxRegression(OutputClassifier):
 
     f_a is cross-entropy with the sound softmax clip (``tacit.problem.Softmax``).
 
-    Exactly one thing must bound the norm of a row φ(x): ``feature_bounds`` (φ maps each feature to [−1, 1], or keeps
-    [0, 1]), ``feature_norm`` (φ(x) = x, scaled down where it is longer), or ``features`` that certify a norm.
+    Exactly one thing must bound the norm of a row φ(x): ``feature_bounds`` (φ maps each feature to [−1, 1], and keeps
+    [0, 1] as it is), ``feature_norm`` (φ(x) = x, scaled down where it is longer), or ``features`` that certify a norm.
 
     Formal guarantee: ``certificate_``: the last iterate only ("final_model"), or every iterate ("all_iterates": Poisson
     batches).
@@ -122,8 +122,8 @@ class DPSoftmaxRegression(OutputClassifier):
         self.progress = progress
         self.random_state = random_state
 
-    def _intercept(self) -> bool:
-        return bool(self.fit_intercept)
+    def _keeps_zero(self) -> bool:
+        return not self.fit_intercept
 
     def _lifted(self, width: int, norm: float) -> tuple[int, float]:
         if not self.fit_intercept:

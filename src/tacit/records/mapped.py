@@ -79,10 +79,16 @@ class Mapped:
         return X
 
     def _by_chunks(self) -> NDArray[Any]:
-        """The memory of a chunk for what lies between source and result."""
+        """The whole table, with the memory of one chunk for what lies between source and result.
+
+        Chunks are copied first: between a map's check of a row and its result, the caller may change the source.
+
+        Returns:
+            (records, width), in C order; a private copy.
+        """
         out: Any = None
         for first in range(0, self._n, CHUNK):
-            rows = self._mapped(self._source[first : first + CHUNK])
+            rows = self._mapped(np.array(self._source[first : first + CHUNK]))
             if out is None:
                 out = np.empty((self._n, rows.shape[1]), rows.dtype)
             out[first : first + CHUNK] = rows
