@@ -32,7 +32,7 @@ ORDER = (
     "preprocessing",
     "features",
     "estimators",
-    "federated",
+    "federation",
     "tables",
     "torch",
     "audit",

@@ -14,7 +14,7 @@ from tacit.errors import InvalidInput
 from tacit.mechanism import BlockSweeps, Cyclic, FrozenArray, LastIterate, Mechanism, Poisson, Schedule
 from tacit.report.plan import make_report
 from tacit.report.settings import Settings
-from tacit.run.blocks import Block, GradientStep
+from tacit.problem.blocks import Block, GradientStep
 from tacit.solvers.blocks import plan_blocks
 
 DELTA = 1e-5

@@ -20,14 +20,14 @@ from tacit.estimators._labels import class_list
 from tacit.estimators._maps import agrees, sample_of_rows
 from tacit.estimators._rebuilt import LONGEST_RUN
 from tacit.estimators.block_networks import DPBlockMLPClassifier, DPBlockMLPRegressor
-from tacit.estimators.factorise import DPNMF
+from tacit.estimators.nmf import DPNMF
 from tacit.estimators.plain import from_plain, to_plain
 from tacit.mechanism import Mechanism, Plan
 from tacit.mechanism.serialise import from_json, to_json
 from tacit.problem import Penalty, TargetUnits
 from tacit.problem.layers import Convolution, ConvolutionMap, Dense, LayerMap
 from tacit.problem.network import Architecture
-from tacit.run.blocks import Block
+from tacit.problem.blocks import Block
 from tacit.solvers.blocks import BlockPlan
 from tacit.solvers.schedules import Optimised
 

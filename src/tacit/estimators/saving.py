@@ -34,7 +34,7 @@ from tacit.estimators._rebuilt_blocks import (
 )
 from tacit.estimators.block_networks import DPBlockMLPClassifier, DPBlockMLPRegressor
 from tacit.estimators.classification import DPLinearSVC, DPLogisticRegression
-from tacit.estimators.factorise import DPNMF
+from tacit.estimators.nmf import DPNMF
 from tacit.estimators.generalized import DPGeneralizedLinear
 from tacit.estimators.networks import DPConvexReLUClassifier, DPConvexReLURegressor, DPSoftmaxRegression
 from tacit.estimators.plain import from_plain, to_plain
