@@ -52,11 +52,9 @@ from tacit import DPBlockMLPClassifier
 from tacit.problem.layers import Convolution, Dense
 from tacit.problem.network import architecture
 from tacit.records import InMemory
-from tacit.records import Rows as Records
 from tacit.release import Streams, open_session
-from tacit.release.queries import BlockNetwork
-from tacit.solvers.blocks import BlockDescent, plan_blocks
-from tacit.solvers.network import layer_blocks
+from tacit.solvers.blocks import BlockDescent, BlockPlan, plan_blocks
+from tacit.solvers.network import block_network
 
 Cell, Rows = dict[str, Any], NDArray[Any]
 VERSION = version()  # of all code of ours, when this run began
@@ -339,27 +337,31 @@ def solved(A: Rows) -> Rows:
     return cho_solve(cho_factor(wide @ wide.T + np.eye(len(A))), wide).astype(A.dtype)
 
 
+def one_run(plan: BlockPlan, problem: Any, records: InMemory) -> None:
+    with open_session(plan.certificate, records) as session:
+        BlockDescent(plan, problem).solve(session)
+
+
 def speed(rounds: int = 9, batch: int = 1000, widths: tuple[int, ...] = (256, 256)) -> Cell:
     """Medians over rounds, in milliseconds, and ratios."""
     rng, n, network = np.random.default_rng(0), 4 * batch, architecture((784,), widths, 10)
     options = {"step_size": 1.0, "last_step": 0.1, "contribution_norm": None, "l2": 0.0}
-    described = layer_blocks(network, "gradient", seed=0, **options)
+    problem = block_network(network, "gradient", seed=0, **options)
     X = rng.standard_normal((n, 784), dtype=np.float32) / np.float32(28)
     y = np.eye(10, dtype=np.float32)[rng.integers(10, size=n)]
-    problem, records, rows = BlockNetwork(network, described.blocks), InMemory(X, y), Records(X, y)
-    plan = plan_blocks(1.0, DELTA, blocks=described.blocks, n=n, batch_size=batch, epochs=1, order="jacobi")
-    starts = tuple(block.start for block in described.blocks)
+    records = InMemory(X, y)
+    (whole,) = records.parts()
+    plan = plan_blocks(1.0, DELTA, blocks=problem.blocks, n=n, batch_size=batch, epochs=1, order="jacobi")
+    starts = tuple(block.start for block in problem.blocks)
     design = np.hstack([X[:batch], np.ones((batch, 1), np.float32)])
     times: dict[str, list[float]] = {name: [] for name in ("sums", "bare32", "bare64", "step", "noise")}
     for turn in range(rounds + 1):
         index = (np.arange(batch) + turn * batch) % n
-        times["sums"].append(seconds(lambda index=index: problem.totals(starts, rows.take(index)), 3))
+        times["sums"].append(seconds(lambda index=index: problem.totals(starts, whole.take(index)), 3))
         for name, kind in (("bare32", np.float32), ("bare64", np.float64)):
             parts = (design.astype(kind), [W.astype(kind) for W in starts], y[:batch].astype(kind))
             times[name].append(seconds(lambda parts=parts: bare(*parts), 3))
-        with open_session(plan.certificate, records) as session:
-            descent = BlockDescent(plan, problem)
-            times["step"].append(seconds(lambda session=session: descent.solve(session), 1) / plan.steps)
+        times["step"].append(seconds(lambda: one_run(plan, problem, records), 1) / plan.steps)
         draw = Streams().at("noise")
         times["noise"].append(seconds(lambda draw=draw: [draw.standard_normal(W.size) for W in starts], 3))
     sizes = {"task": "speed", "version": VERSION, "batch": batch, "widths": list(widths)}
