@@ -357,9 +357,10 @@ def speed(rounds: int = 9, batch: int = 1000, widths: tuple[int, ...] = (256, 25
         for name, kind in (("bare32", np.float32), ("bare64", np.float64)):
             parts = (design.astype(kind), [W.astype(kind) for W in starts], y[:batch].astype(kind))
             times[name].append(seconds(lambda parts=parts: bare(*parts), 3))
+        descent = BlockDescent(plan, problem)
         with open_session(plan.certificate, records) as session:
-            descent = BlockDescent(plan, problem)
-            times["step"].append(seconds(lambda session=session: descent.solve(session), 1) / plan.steps)
+            run = functools.partial(descent.solve, session)
+            times["step"].append(seconds(run, 1) / plan.steps)
         draw = Streams().at("noise")
         times["noise"].append(seconds(lambda draw=draw: [draw.standard_normal(W.size) for W in starts], 3))
     sizes = {"task": "speed", "version": VERSION, "batch": batch, "widths": list(widths)}
