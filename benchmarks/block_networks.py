@@ -54,9 +54,8 @@ from tacit.problem.network import architecture
 from tacit.records import InMemory
 from tacit.records import Rows as Records
 from tacit.release import Streams, open_session
-from tacit.release.queries import BlockNetwork
 from tacit.solvers.blocks import BlockDescent, plan_blocks
-from tacit.solvers.network import layer_blocks
+from tacit.solvers.network import block_network
 
 Cell, Rows = dict[str, Any], NDArray[Any]
 VERSION = version()  # of all code of ours, when this run began
@@ -343,12 +342,12 @@ def speed(rounds: int = 9, batch: int = 1000, widths: tuple[int, ...] = (256, 25
     """Medians over rounds, in milliseconds, and ratios."""
     rng, n, network = np.random.default_rng(0), 4 * batch, architecture((784,), widths, 10)
     options = {"step_size": 1.0, "last_step": 0.1, "contribution_norm": None, "l2": 0.0}
-    described = layer_blocks(network, "gradient", seed=0, **options)
+    problem = block_network(network, "gradient", seed=0, **options)
     X = rng.standard_normal((n, 784), dtype=np.float32) / np.float32(28)
     y = np.eye(10, dtype=np.float32)[rng.integers(10, size=n)]
-    problem, records, rows = BlockNetwork(network, described.blocks), InMemory(X, y), Records(X, y)
-    plan = plan_blocks(1.0, DELTA, blocks=described.blocks, n=n, batch_size=batch, epochs=1, order="jacobi")
-    starts = tuple(block.start for block in described.blocks)
+    records, rows = InMemory(X, y), Records(X, y)
+    plan = plan_blocks(1.0, DELTA, blocks=problem.blocks, n=n, batch_size=batch, epochs=1, order="jacobi")
+    starts = tuple(block.start for block in problem.blocks)
     design = np.hstack([X[:batch], np.ones((batch, 1), np.float32)])
     times: dict[str, list[float]] = {name: [] for name in ("sums", "bare32", "bare64", "step", "noise")}
     for turn in range(rounds + 1):

@@ -7,7 +7,8 @@ expected separable over-approximation; *published*: Γ = P M⁻¹, i.e. steps 1/
 
 The last cells compare the ends of the family: τ = 1 is DP-CD, τ = p is noisy gradient descent on all coordinates (the
 paper's reading of DP-SGD). p-values of two-sample Kolmogorov–Smirnov tests over 1000 runs, and the largest difference
-of the coefficients with next to no noise. Draws docs/figures/sketches.png if asked: ``python benchmarks/sketches.py --plot``.
+of the coefficients with next to no noise. Draws docs/figures/sketches.png if asked: ``python benchmarks/sketches.py
+--plot``.
 """
 
 from __future__ import annotations
