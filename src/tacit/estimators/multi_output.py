@@ -237,9 +237,6 @@ class OutputModel(PrivateEstimator):
             "feature_bounds_": None if bounds is None else np.stack([bounds.low, bounds.high]),
         }
 
-    def _unused_parameters(self) -> dict[str, str]:
-        return {"partition": "view"} if self.view == "all_iterates" else {}
-
 
 class OutputClassifier(ClassifierMixin, OutputModel):  # type: ignore[misc]
     """Classification with one output per class."""
