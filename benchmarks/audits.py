@@ -44,7 +44,7 @@ def chain(noise_multiplier: float):
 
         def sample(k: int) -> np.ndarray:
             with open_session(certificate, records, replicas=k) as session:
-                return session.run_chain(steps, TOTAL, np.zeros(1))[:, 0]
+                return session.run_chain(steps, TOTAL, np.zeros((k, 1)))[:, 0]
 
         return sample
 

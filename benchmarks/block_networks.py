@@ -53,7 +53,7 @@ from tacit.problem.layers import Convolution, Dense
 from tacit.problem.network import architecture
 from tacit.records import InMemory
 from tacit.release import Streams, open_session
-from tacit.solvers.blocks import BlockDescent, BlockPlan, plan_blocks
+from tacit.solvers.blocks import BlockDescent, plan_blocks
 from tacit.solvers.network import block_network
 
 Cell, Rows = dict[str, Any], NDArray[Any]
@@ -349,8 +349,7 @@ def speed(rounds: int = 9, batch: int = 1000, widths: tuple[int, ...] = (256, 25
     problem = block_network(network, "gradient", seed=0, **options)
     X = rng.standard_normal((n, 784), dtype=np.float32) / np.float32(28)
     y = np.eye(10, dtype=np.float32)[rng.integers(10, size=n)]
-    records = InMemory(X, y)
-    (whole,) = records.parts()
+    records, rows = InMemory(X, y), Records(X, y)
     plan = plan_blocks(1.0, DELTA, blocks=problem.blocks, n=n, batch_size=batch, epochs=1, order="jacobi")
     starts = tuple(block.start for block in problem.blocks)
     design = np.hstack([X[:batch], np.ones((batch, 1), np.float32)])
@@ -361,7 +360,10 @@ def speed(rounds: int = 9, batch: int = 1000, widths: tuple[int, ...] = (256, 25
         for name, kind in (("bare32", np.float32), ("bare64", np.float64)):
             parts = (design.astype(kind), [W.astype(kind) for W in starts], y[:batch].astype(kind))
             times[name].append(seconds(lambda parts=parts: bare(*parts), 3))
-        times["step"].append(seconds(lambda: one_run(plan, problem, records), 1) / plan.steps)
+        descent = BlockDescent(plan, problem)
+        with open_session(plan.certificate, records) as session:
+            run = functools.partial(descent.solve, session)
+            times["step"].append(seconds(run, 1) / plan.steps)
         draw = Streams().at("noise")
         times["noise"].append(seconds(lambda draw=draw: [draw.standard_normal(W.size) for W in starts], 3))
     sizes = {"task": "speed", "version": VERSION, "batch": batch, "widths": list(widths)}

@@ -5,9 +5,10 @@ so T = passes·p/τ releases; clips by the solver's default rule; M_j given; not
 expected separable over-approximation; *published*: Γ = P M⁻¹, i.e. steps 1/M_j on the drawn block whatever its size.
 "diverged": the median run ends worse than w = 0 (clipped gradients cannot grow without bound, so runs do not overflow).
 
-The last cells compare the ends of the family: τ = 1 is DP-CD, τ = p is noisy gradient descent on all
-coordinates (the paper's reading of DP-SGD). p-values of two-sample Kolmogorov–Smirnov tests over 1000 runs, and the largest difference of the
-coefficients with next to no noise. Draws docs/figures/sketches.png if asked: ``python benchmarks/sketches.py --plot``.
+The last cells compare the ends of the family: τ = 1 is DP-CD, τ = p is noisy gradient descent on all coordinates (the
+paper's reading of DP-SGD). p-values of two-sample Kolmogorov–Smirnov tests over 1000 runs, and the largest difference
+of the coefficients with next to no noise. Draws docs/figures/sketches.png if asked: ``python benchmarks/sketches.py
+--plot``.
 """
 
 from __future__ import annotations

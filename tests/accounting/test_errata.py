@@ -248,7 +248,7 @@ def test_e8_a_scaling_hides_nothing_that_the_exponent_claims(eta, claimed, true)
     Before its last prox (a bijection) the state is N(a·shift, 1 + a²) with a = 1/(1+η): μ² = a²/(1+a²). The exponent
     −1/L_T² with L_T = a claims the power 1/a² of that.
     """
-    a = float(Penalty.of(1, l2=1.0).prox(np.ones(1), eta)[0])
+    a = float(ElasticNet.of(1, l2=1.0).prox(np.ones(1), eta)[0])
     assert a == pytest.approx(1 / (1 + eta))  # not η/(1+η)
     assert 2 * corollary_4_5(1.0, a, [1.0, 1.0], 0) == pytest.approx(claimed, rel=3e-2)
     exact = a**2 / (1 + a**2)

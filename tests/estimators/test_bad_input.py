@@ -277,8 +277,10 @@ def test_bad_records_and_parameters_with_every_solver(solver):
 def test_objective_perturbation_is_no_longer_offered():
     """Errata, T6: the solver is as unknown as any other word, and a saved description of the mechanism is refused."""
     model = clone(MODELS["logistic"]).set_params(solver="perturbation", view="final_model")
-    with pytest.raises(InvalidInput, match=r"^solver must be one of 'auto', 'coordinate', .*, got 'perturbation'$"):
+    with pytest.raises(
+        InvalidInput, match=r"^solver must be one of 'auto', 'constant', 'coordinate', .*, got 'perturbation'$"
+    ):
         model.fit(table(), target(model))
     saved = {"type": "ObjectivePerturbation", "adjacency": {"enum": "Adjacency", "name": "REPLACE_ONE"}, "l2": 1.0}
-    with pytest.raises(InvalidInput, match="not a mechanism's description: 'ObjectivePerturbation'"):
+    with pytest.raises(InvalidInput, match="no class is described as 'ObjectivePerturbation'"):
         from_json(saved)

@@ -9,7 +9,7 @@ C_i d_i. Then x_t is μ-GDP with
 *Why*: shifted interpolation (Bok, Su, Altschuler 2024, Theorem 3.1) allows any shifts a_k with z_0 = 0,
 z_k = c_k z_{k−1} + d_k − a_k ≥ 0 and z_t = 0, at cost Σ a_k²/s_k². With b_k = C_k a_k this asks for the path of least
 energy from (0, 0) to (W_t, S_t) that never rises above the points: a taut string, which is the minorant. It is
-optimal: linear maps attain it. It contains composition (never smaller) and Theorem 2.8 of the convex ReLU paper (equal for
+optimal: linear maps attain it. It contains composition (never smaller) and Theorem 2.8 of convex ReLU (equal for
 two or more batches, smaller for one).
 
 *Bounded domain* of diameter D (projection at every step): the chain may instead start at any τ with z_τ = D,

@@ -239,65 +239,6 @@ class OutputModel(PrivateEstimator):
             "feature_bounds_": None if bounds is None else np.stack([bounds.low, bounds.high]),
         }
 
-    def _unused_parameters(self) -> dict[str, str]:
-        return {"partition": "view"} if self.view == "all_iterates" else {}
-
-    # -- files ------------------------------------------------------------------------------------------------
-
-    def _check_fitted(self) -> None:
-        super()._check_fitted()
-        plan, coef = getattr(self, "plan_", None), getattr(self, "coef_", None)
-        if not isinstance(plan, CyclicNumbers) or not isinstance(coef, np.ndarray) or coef.ndim not in (2, 3):
-            raise InvalidInput("plan_ must be the numbers of a descent, and coef_ a table of numbers: fit again")
-        K, width = self._outputs_of(coef), coef.shape[-1]
-        self._check_weights(K, width)
-        _, norm = self._lifted(width, self._norm_of(width))
-        check_numbers("feature_norm_", getattr(self, "feature_norm_", None), ())
-        if not agree(float(norm), self.feature_norm_):
-            raise InvalidInput(f"feature_norm_ is not what features and feature_norm give: {CHANGED}")
-        solver, n = self._solver(), _validate.positive_int(n=plan.n)
-        steps = batch_count(n, solver._batch(n)) * _validate.positive_int(epochs=self.epochs)
-        check_steps(self.certificate_, steps)
-        if len(plan.step_sizes) != steps:
-            raise InvalidInput(f"its plan does not have the {steps} steps of its parameters: {CHANGED}")
-        noise = _validate.positive(noise_multiplier=plan.noise_multiplier)
-        found = solver.with_noise(self._query(self._loss_of(K), norm, width), n, noise, self.view, self.adjacency)
-        check_plan(self.certificate_, found.plan)
-        if not agree(found, plan):
-            raise InvalidInput(f"plan_ is not the plan of its parameters: {CHANGED}")
-
-    def _outputs_of(self, coef: Array) -> int:
-        """K, by the classes or by the weights."""
-        raise NotImplementedError
-
-    def _check_weights(self, K: int, width: int) -> None:
-        """Shapes and numbers of what a family fits."""
-        raise NotImplementedError
-
-    def _loss_of(self, K: int) -> OutputLoss:
-        """The loss of K outputs that was fitted."""
-        raise NotImplementedError
-
-    def _norm_of(self, width: int) -> float:
-        """The norm of ``width`` features, by the parameters; refused if the fitted maps are others."""
-        p, bounds = self.n_features_in_, getattr(self, "feature_bounds_", None)
-        if (bounds is None) is not (self.feature_bounds is None):
-            raise InvalidInput(f"feature_bounds_ is not what feature_bounds says: {CHANGED}")
-        if self.features is None:
-            if width != p or getattr(self, "features_", None) is not None:
-                raise InvalidInput(f"coef_ or features_ is not for the {p} features of its records: {CHANGED}")
-            found = self._prepared(p)
-            if found.bounds is not None and not agree(np.stack([found.bounds.low, found.bounds.high]), bounds):
-                raise InvalidInput(f"feature_bounds_ is not what feature_bounds says: {CHANGED}")
-            return found.norm
-        steps = getattr(self, "features_", None)
-        if not same_steps(self.features, steps) or getattr(steps, "n_features_in_", p) != p:
-            raise InvalidInput(f"features_ is not what features says: {CHANGED}")
-        check_room(steps, p, int(self.coef_.nbytes))
-        if transformed(steps, np.full((1, p), PUBLIC_VALUE)).shape != (1, width):
-            raise InvalidInput(f"coef_ does not have one number for each of its features: {CHANGED}")
-        return feature_norm(steps) if self.feature_norm is None else self._stated_norm()
-
 
 class OutputClassifier(ClassifierMixin, OutputModel):  # type: ignore[misc]
     """Classification with one output per class."""

@@ -78,6 +78,11 @@ class DPPoissonRegressor(LinearRegressor):
     def _penalty(self, size: int) -> Penalty:
         return elastic_net(size, self.alpha, 0.0)
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.positive_only = True
+        return tags
+
 
 class DPGammaRegressor(DPPoissonRegressor):
     """Gamma regression, private: positive amounts whose mean is exp(xᵀw + b).
