@@ -20,7 +20,7 @@ from tacit.audit import audit_epsilon, audit_gdp
 from tacit.errors import InvalidInput, NotCovered, TacitError
 from tacit.estimators import DPSelection
 from tacit.estimators.block_networks import DPBlockMLPClassifier, DPBlockMLPRegressor
-from tacit.estimators.saving import save_model
+from tacit.estimators.files import save_model
 from tacit.ledger import Ledger
 from tacit.mechanism import Adjacency
 from tacit.problem.layers import Convolution, Dense

@@ -28,7 +28,7 @@ from tacit.estimators import DPSelection
 from tacit.estimators.factorise import DPNMF
 from tacit.estimators.networks import DPConvexReLUClassifier, DPSoftmaxRegression
 from tacit.estimators.regression import DPRidge
-from tacit.estimators.saving import _digest, load_model, save_model
+from tacit.estimators.files import _digest, load_model, save_model
 from tacit.ledger import Ledger
 from tacit.mechanism import Adjacency, Mechanism, Schedule
 from tacit.problem.outputs import Softmax

@@ -19,7 +19,7 @@ from tacit.estimators import (
     DPRidge,
     DPSoftmaxRegression,
 )
-from tacit.estimators.saving import _digest
+from tacit.estimators.files import _digest
 from tacit.problem import Penalty
 from tacit.solvers import MetricDescent, NoisyCyclicDescent, named
 

@@ -213,6 +213,8 @@ def _check_whole_model(model: Any) -> None:
 
 def _inside(value: Any) -> Iterator[Any]:
     """Fitted models of ours, in pipelines and searches."""
+    if isinstance(value, str) and value not in ("passthrough", "drop"):
+        raise InvalidInput("it holds a word for a step: save_model did not write it")
     if is_private(type(value)):
         yield value
         yield from _inside(getattr(value, "best_estimator_", None))
