@@ -654,7 +654,7 @@ def test_factors_that_were_not_released_are_not_saved(tmp_path: Path) -> None:
 
 def test_other_words_are_not_saved(tmp_path: Path) -> None:
     model = DPRidge(**REGRESSION).fit(X, SCORE).set_params(solver=lambda: None)
-    with pytest.raises(InvalidInput, match="solver.*function"):
+    with pytest.raises(InvalidInput, match=r"solver.*function"):
         save_model(model, tmp_path / "m.json")
     with pytest.raises(InvalidInput, match="JSON"):
         save_model(DPRidge(**REGRESSION).fit(X, SCORE), tmp_path / "m.json", extra={"x": float("nan")})

@@ -154,8 +154,7 @@ PROMISES = {
     "no features": (("fitted", "n_features_in_"), 0, "n_features_in_"),
     "notes of another kind": (("fitted", "notes_"), 5, "notes_"),
     "names of others": (("fitted", "feature_names_in_"), words(3), "feature_names_in_"),
-    "nothing fitted": (("fitted",), {"dict": {}}, ""),
-    "nothing fitted at all": (("model", "fitted"), {"dict": {}}, "not fitted"),
+    "nothing fitted": (("model", "fitted"), {"dict": {}}, "not fitted"),
     "a list for an object": (("model", "fitted"), [], ""),
     "no model": (("model",), 5, "save_model"),
     "code for a parameter": (("parameters", "epsilon"), {"type": "os.system"}, "described"),
@@ -176,7 +175,7 @@ FORGED: dict[str, dict[str, tuple[tuple, Any, str]]] = {
         "another shape": (("fitted", "coef_", "shape"), [16, 1], "coef_"),
         "a negative shape": (("fitted", "coef_", "shape"), [-1, -16], "length"),
         "an immense shape": (("fitted", "coef_", "shape"), [HUGE, 16], MANY),
-        "another type": (("fitted", "coef_", "ndarray"), "object", "words"),
+        "another type": (("fitted", "coef_", "ndarray"), "object", "not a description"),
         "a fancy type": (("fitted", "coef_", "ndarray"), "V8", "array"),
         "no coefficients": (("fitted", "coef_"), None, "coef_"),
         "one class": (("fitted", "classes_"), encode(np.array(["a"])), "classes_"),
@@ -201,9 +200,9 @@ FORGED: dict[str, dict[str, tuple[tuple, Any, str]]] = {
         "another drawn gamma": ((*DRAWN, "gamma"), 1.01, "features"),
         "an immense width": ((*LAST, "n_features"), 2**45, "features"),
         "an immense drawn width": ((*DRAWN, "n_features"), 2**45, "far more"),
-        "an unnamed part": ((*LAST[:5], 0), ["x"], ""),
-        "a number for a part": ((*LAST[:5], 0), ["deskew", 5], ""),
-        "no parts": (LAST[:5], [], ""),
+        "an unnamed part": ((*LAST[:6], 0), ["x"], ""),
+        "a number for a part": ((*LAST[:6], 0), ["deskew", 5], ""),
+        "no parts": (LAST[:6], [], ""),
         "a text for maps": (("parameters", "features"), "passthrough", "features"),
         "no maps": (("fitted", "features_"), None, "features_"),
         "other gates": (("parameters", "gate_seed"), 1, "gates"),
@@ -242,7 +241,11 @@ FORGED: dict[str, dict[str, tuple[tuple, Any, str]]] = {
         "another schedule": (("parameters", "noise_schedule"), "step", "plan"),
         "no such schedule": (("parameters", "noise_schedule"), "sinking", "noise_schedule"),
         "code for a schedule": (("parameters", "noise_schedule"), {"type": "os.system"}, "described"),
-        "a negative half-life": (("parameters", "noise_schedule"), {"type": "Optimised", "half_life": -1.0}, "half_life"),
+        "a negative half-life": (
+            ("parameters", "noise_schedule"),
+            {"type": "Optimised", "half_life": -1.0},
+            "half_life",
+        ),
         "more records": (("fitted", "plan_", "n"), 10**9, "steps"),
         "no records": (("fitted", "plan_", "n"), 0, "n must be"),
         "no plan": (("fitted", "plan_"), GONE, "plan_"),
@@ -433,14 +436,15 @@ FORGED: dict[str, dict[str, tuple[tuple, Any, str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", PROMISES)
-@pytest.mark.parametrize("model", ["logistic", "gates", "dense", "factors", "scaler", "search"])
+FAMILIES = ["logistic", "gates", "dense", "factors", "scaler", "search"]
+NO_NOTES = ("search", "notes of another kind")
+
+
+@pytest.mark.parametrize(
+    ("model", "name"), [(model, name) for model in FAMILIES for name in PROMISES if (model, name) != NO_NOTES]
+)
 def test_no_model_promises_more_than_its_certificate(model: str, name: str, good, tmp_path: Path) -> None:
     path, value, said = PROMISES[name]
-    if (model, name) == ("search", "notes of another kind"):
-        pytest.skip("a search has no notes")
-    if path[0] == "fitted" and len(path) == 1:
-        path = ("model", "fitted")
     assert said in refused(changed(good(model), (path, value)), tmp_path)
 
 
@@ -465,7 +469,7 @@ PIPELINE = {
         {"type": "model", "kind": "OneHotEncoder", "parameters": {"dict": {}}, "fitted": {"dict": {}}},
         "categories",
     ),
-    "the certificate of another step": ((*STEP, 0, 1, "fitted", "dict", "certificate_", "index"), 1, ""),
+    "the certificate of another step": ((*STEP, 0, 1, "fitted", "dict", "certificate_", "index"), 1, "plan"),
     "a text": ((*STEP, 1, 1), "x", ""),
 }
 
@@ -473,10 +477,6 @@ PIPELINE = {
 @pytest.mark.parametrize("name", PIPELINE)
 def test_a_forged_pipeline_is_refused(name: str, good, tmp_path: Path) -> None:
     path, value, said = PIPELINE[name]
-    if name == "the certificate of another step":  # a promise that is as large; its words tell
-        document = good("pipeline")
-        assert len(document["certificates"]) == 2
-        return
     assert said in refused(changed(good("pipeline"), (path, value)), tmp_path)
 
 
@@ -506,7 +506,9 @@ def test_a_change_of_the_generator_is_noticed(good, tmp_path: Path, monkeypatch)
     assert "are not those that it was fitted with" in refused(json.loads(path.read_text()), tmp_path)
 
 
-@pytest.mark.parametrize(("model", "module", "name"), [("dense", "network", "public_weights"), ("factors", "nmf", "public_rows")])
+@pytest.mark.parametrize(
+    ("model", "module", "name"), [("dense", "network", "public_weights"), ("factors", "nmf", "public_rows")]
+)
 def test_another_start_is_noticed(model: str, module: str, name: str, good, tmp_path: Path, monkeypatch) -> None:
     home = __import__(f"tacit.solvers.{module}", fromlist=[name])
     honest = getattr(home, name)
@@ -581,7 +583,9 @@ def test_a_certificate_without_its_words_is_refused(good, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("model", ["dense", "factors", "ridge"])
-@pytest.mark.parametrize(("steps", "releases"), [(10**8, 1), (10**9, 1), (10**11, 2), (2 * 10**6, 1), (10**6, 10**3), (4, 10**8)])
+@pytest.mark.parametrize(
+    ("steps", "releases"), [(10**8, 1), (10**9, 1), (10**11, 2), (2 * 10**6, 1), (10**6, 10**3), (4, 10**8)]
+)
 def test_a_long_run_in_a_short_file_is_not_laid_out(
     model: str, steps: int, releases: int, good, tmp_path: Path
 ) -> None:
@@ -607,11 +611,10 @@ def test_a_small_file_does_not_take_minutes(good, tmp_path: Path) -> None:
 
     def many(certificate: dict) -> None:
         (part,) = certificate["plan"]["parts"]
-        certificate["plan"]["parts"] = [
-            {**part, "ratio": {"schedule": {"values": [0.01 + k / 1e4], "counts": [2 * part["steps"]]}}, "steps": 2 * part["steps"], "releases": 1}
-            for k in range(2000)
-        ]
-        certificate["only"] = [None] * 2000
+        steps = 2 * part["steps"]
+        ratios = [{"schedule": {"values": [0.01 + k / 1e4], "counts": [steps]}} for k in range(100)]
+        certificate["plan"]["parts"] = [{**part, "ratio": one, "steps": steps, "releases": 1} for one in ratios]
+        certificate["only"] = [None] * 100
 
     said = refused(certified_anew(document, many), tmp_path)
     assert "parts" in said or MANY in said

@@ -20,9 +20,9 @@ from tacit.estimators import (
     DPRidge,
     DPSoftmaxRegression,
 )
-from tacit.problem import ElasticNet
-from tacit.solvers import MetricDescent, NoisyCyclicDescent, solver_factory
-from tacit.solvers.nmf import NMFOptions
+from tacit.estimators.files import _digest
+from tacit.problem import Penalty
+from tacit.solvers import MetricDescent, NoisyCyclicDescent, named
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0, 1, (200, 3))

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, is_classifier
 from tacit import _validate
 from tacit.accounting import Certificate, certify
 from tacit.errors import InvalidInput, NotCovered
-from tacit.estimators.fitted import check_classes, check_marks, check_promise, check_words
+from tacit.estimators.fitted import check_classes, check_marks, check_promise, check_width, check_words
 from tacit.inputs.parameters import check_parameters
 from tacit.inputs.progress import progress_bar
 from tacit.ledger import Ledger
@@ -138,10 +138,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             InvalidInput: naming the attribute.
         """
         check_promise(self)
-        p = getattr(self, "n_features_in_", None)
-        if type(p) is not int or p < 1:
-            raise InvalidInput("n_features_in_ must be a positive integer")
-        check_words(self, p)
+        check_words(self, check_width(self))
         if is_classifier(self):
             check_classes(self)
         check_marks(self, self._declared_marks())

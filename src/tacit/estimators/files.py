@@ -35,8 +35,8 @@ __all__ = ["load_model", "load_model_and_extra", "save_model"]
 FORMAT = 2
 LONGEST_RUN = 10**6
 """Steps of a varying schedule, which certifying lays out in memory."""
-MOST_PARTS = 1000
-"""Mechanisms in all certificates of a file."""
+MOST_PARTS = 32
+"""Different mechanisms in all certificates of a file: certifying one takes up to a second."""
 LONGEST_WORDS = 400
 """Of a message about a file."""
 
@@ -82,8 +82,7 @@ def save_model(model: Any, path: str | os.PathLike[str], *, extra: Any = None) -
         raise InvalidInput(f"the model cannot be saved: {error}") from None
     writer = Writer(kinds)
     stored = _codec.encode(writer.lay_down(model))
-    for certificate in writer.certificates:
-        _check_length(certificate.plan)
+    _check_work([certificate.plan for certificate in writer.certificates])
     document = {
         "tacit": "model",
         "format": FORMAT,
@@ -179,11 +178,18 @@ def _certified(written: Any) -> list[Certificate]:
     """The certificates, made again; how much work that is, is known before."""
     texts = [json.dumps(one) for one in written]
     plans = [_codec.decode(one["plan"]) for one in written]
+    _check_work(plans)
+    return [Certificate.from_json(text) for text in texts]
+
+
+def _check_work(plans: list[Any]) -> None:
     for plan in plans:
         _check_length(plan)
-    if sum(map(len, plans)) > MOST_PARTS:
-        raise InvalidInput(f"its certificates have more than {MOST_PARTS} parts: it is none of ours")
-    return [Certificate.from_json(text) for text in texts]
+    if len({part for plan in plans for part in plan}) > MOST_PARTS:
+        raise InvalidInput(
+            f"its certificates have more than {MOST_PARTS} different parts, and files hold at most that many: save its "
+            "steps one by one"
+        )
 
 
 def _check_length(plan: Any) -> None:
@@ -213,6 +219,8 @@ def _check_whole_model(model: Any) -> None:
 
 def _inside(value: Any) -> Iterator[Any]:
     """Fitted models of ours, in pipelines and searches."""
+    if isinstance(value, str) and value not in ("passthrough", "drop"):
+        raise InvalidInput("it holds a word for a step: save_model did not write it")
     if is_private(type(value)):
         yield value
         yield from _inside(getattr(value, "best_estimator_", None))

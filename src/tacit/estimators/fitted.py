@@ -31,6 +31,7 @@ __all__ = [
     "check_promise",
     "check_single_target",
     "check_steps",
+    "check_width",
     "check_words",
     "is_selected",
 ]
@@ -50,6 +51,14 @@ def check_numbers(name: str, value: Any, shape: tuple[int, ...], *, least: float
     if not fits:
         kind = "finite" if least == -math.inf else "finite, non-negative"
         raise InvalidInput(f"{name} must hold {kind} numbers of shape {shape}: {CHANGED}")
+
+
+def check_width(model: Any) -> int:
+    """The number of features, checked."""
+    p = getattr(model, "n_features_in_", None)
+    if type(p) is not int or p < 1:
+        raise InvalidInput("n_features_in_ must be a positive integer")
+    return p
 
 
 def check_words(model: Any, p: int) -> None:
@@ -73,7 +82,7 @@ def check_classes(model: Any) -> None:
     if len(np.unique(classes)) != len(classes) or (classes[:-1] > classes[1:]).any():
         raise InvalidInput("classes_ must be sorted and distinct")
     stated = model.classes
-    if stated is not None and np.size(len(stated)) and len(stated) != len(classes):
+    if stated is not None and len(stated) != len(classes):
         raise InvalidInput(f"classes_ is not what classes says: {CHANGED}")
     listed, marks = class_list(stated, classes)
     if not np.array_equal(listed, classes):

@@ -13,7 +13,7 @@ from tacit.errors import InvalidInput
 from tacit.estimators.base import PrivateEstimator, Table
 from tacit.inputs.tables import validate_shape, validate_table
 from tacit.maps import Columns, FeatureBounds
-from tacit.mechanism import Adjacency, Plan
+from tacit.mechanism import Adjacency, Mechanism, Plan
 from tacit.records import InMemory
 from tacit.release import Query, Session
 from tacit.release.queries import CountedSum, HistogramSum, MomentSum, VectorSum
@@ -160,6 +160,12 @@ class OneRelease(PrivateEstimator):
 
     def _shape(self, n_records: int, n_features: int) -> Table:
         return Table(n_records, n_features)
+
+    def _check_fitted(self) -> None:
+        super()._check_fitted()
+        (first, *more) = self.certificate_.plan.parts
+        if more or not isinstance(first, Mechanism) or (first.steps, first.label) != (1, self.purpose):
+            raise InvalidInput(f"its plan is not one release for {self.purpose}: fit again")
 
     def _note(self) -> str:
         return self.purpose

@@ -23,7 +23,7 @@ from tacit.errors import InvalidInput, MechanismMismatch, NotCovered, TacitError
 from tacit.estimators._search import Costs, Outcome, best_of, calibrated, check_candidate, drawn, gdp_to_dp
 from tacit.estimators._space import Space, corners, point_of, spaces_of
 from tacit.estimators.base import PrivateEstimator, publish, with_certificate
-from tacit.estimators.fitted import CHANGED, check_promise, check_words
+from tacit.estimators.fitted import CHANGED, check_promise, check_width, check_words
 from tacit.inputs.labels import class_list, class_numbers
 from tacit.inputs.parameters import check_parameters
 from tacit.inputs.tables import labels_of, numbers_of, validate_table
@@ -322,13 +322,15 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     def _check_fitted(self) -> None:
         """As that of a ``PrivateEstimator``; the winner checks itself."""
         check_promise(self)
-        check_words(self, self.n_features_in_)
+        p = check_width(self)
+        check_words(self, p)
         model, score = self.best_estimator_, self.best_score_
         if model is None:
             if score is not None or self.best_params_ is not None:
                 raise InvalidInput("best_score_ and best_params_ must be None where nothing was selected")
             return
-        if type(model) is not type(self.estimator) or model.certificate_ != self.certificate_:
+        fits = type(model) is type(self.estimator) and model.n_features_in_ == p
+        if not fits or model.certificate_ != self.certificate_:
             raise InvalidInput(f"best_estimator_ is not a winner under the search's certificate: {CHANGED}")
         if type(score) is not float or not math.isfinite(score) or type(self.best_params_) is not dict:
             raise InvalidInput("best_score_ must be a number, and best_params_ a dict")
