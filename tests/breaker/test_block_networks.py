@@ -18,7 +18,6 @@ from sklearn.base import clone
 from tacit.audit import audit_epsilon, audit_gdp
 from tacit.errors import InvalidInput, NotCovered, TacitError
 from tacit.estimators.block_networks import DPBlockMLPClassifier, DPBlockMLPRegressor
-from tacit.estimators.files import save_model
 from tacit.ledger import Ledger
 from tacit.maps import EqualNorm
 from tacit.mechanism import Adjacency

@@ -14,32 +14,32 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tacit.estimators._outputs as shared
+import tacit.estimators.factorise as factorise
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures, StandardScaler
-
-import tacit.estimators._outputs as shared
-import tacit.estimators.factorise as factorise
-from tacit import features as maps
-from tacit.accounting import certify
-from tacit.errors import InvalidInput, NotCovered, TacitError
-from tacit.estimators import DPSelection
 from tacit.estimators.factorise import DPNMF
 from tacit.estimators.networks import DPConvexReLUClassifier, DPSoftmaxRegression
-from tacit.estimators.regression import DPRidge
-from tacit.estimators.files import _digest, load_model, save_model
-from tacit.ledger import Ledger
-from tacit.mechanism import Adjacency, Mechanism, Schedule
-from tacit.problem.outputs import Softmax
 from tacit.run import SEEDED, Channel, Streams
 from tacit.run.blocks import Block, GradientStep
 from tacit.run.channel import sensitivity
 from tacit.run.clipped_sum import VectorSum
 from tacit.run.sums import LinearOutputs, ShortRows, TableRows
 from tacit.run.sums.factors import FactorRows, ItemFactors, ItemStatistic, PersonFactors, statistic_size
-from tacit.solvers.blocks import plan_blocks, run_blocks
 from tacit.solvers.factorise import UPDATES
+
+from tacit import features as maps
+from tacit.accounting import certify
+from tacit.errors import InvalidInput, NotCovered, TacitError
+from tacit.estimators import DPSelection
+from tacit.estimators.files import _digest, load_model, save_model
+from tacit.estimators.regression import DPRidge
+from tacit.ledger import Ledger
+from tacit.mechanism import Adjacency, Mechanism, Schedule
+from tacit.problem.outputs import Softmax
+from tacit.solvers.blocks import plan_blocks, run_blocks
 
 SMALL: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "row_norm": 1.0, "epochs": 2, "progress": False}
 NETWORK: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "epochs": 2, "classes": [0, 1], "random_state": 0}

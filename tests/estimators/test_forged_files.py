@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
+from tacit.estimators.saving import _digest
 
 from tacit import DPConvexReLUClassifier, DPRidge, DPSoftmaxRegression, load_model, maps, save_model
 from tacit.errors import InvalidInput
-from tacit.estimators.saving import _digest
 
 NETWORK: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "epochs": 2, "classes": [0, 1], "random_state": 0}
 

@@ -20,9 +20,7 @@ from tacit.estimators import (
     DPRidge,
     DPSoftmaxRegression,
 )
-from tacit.estimators.files import _digest
-from tacit.problem import Penalty
-from tacit.solvers import MetricDescent, NoisyCyclicDescent, named
+from tacit.solvers import MetricDescent, NoisyCyclicDescent
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0, 1, (200, 3))

@@ -15,7 +15,6 @@ from tacit.mechanism import BlockSweeps, Cyclic, FrozenArray, LastIterate, Mecha
 from tacit.problem.blocks import Block, GradientStep
 from tacit.report.plan import make_report
 from tacit.report.settings import Settings
-from tacit.problem.blocks import Block, GradientStep
 from tacit.solvers.blocks import plan_blocks
 from tacit.solvers.nmf import NMFOptions
 

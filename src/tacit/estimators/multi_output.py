@@ -125,8 +125,8 @@ class OutputModel(PrivateEstimator):
 
     # -- what a model says ------------------------------------------------------------------------------------
 
-    def _keeps_zero(self) -> bool:
-        """Whether public bounds must not move zero."""
+    def _intercept(self) -> bool:
+        """Whether there is a constant beside the features; without one, zero must stay zero."""
         return False
 
     def _lifted(self, width: int, norm: float) -> tuple[int, float]:
@@ -167,7 +167,7 @@ class OutputModel(PrivateEstimator):
         for name in ("feature_norm", "features"):
             if getattr(self, name) is not None:
                 raise InvalidInput(f"give either feature_bounds or {name}: each of them bounds the norm of a record")
-        bounds = feature_bounds(self.feature_bounds, p, keep_zero=self._keeps_zero())
+        bounds = feature_bounds(self.feature_bounds, p, keep_zero=not self._intercept())
         return Features(p, bounds.range().norm or 1.0, bounds, None, bounds)
 
     def _mapped(self, p: int, dtype: Any) -> Features:
@@ -201,7 +201,7 @@ class OutputModel(PrivateEstimator):
         if self.features_ is not None:
             X = PublicSteps(self.features_, width)(X)
         elif self.feature_bounds_ is not None:
-            X = FeatureBounds.between(*self.feature_bounds_, keep_zero=self._keeps_zero())(X)
+            X = FeatureBounds.between(*self.feature_bounds_, keep_zero=not self._intercept())(X)
         return last(X)
 
     # -- plan -------------------------------------------------------------------------------------------------
@@ -218,8 +218,6 @@ class OutputModel(PrivateEstimator):
 
     def _planned(self, table: Table, budget: Budget) -> OutputFit:
         """The features, the query that they allow, and the numbers of its descent."""
-        if table.sparse:
-            raise InvalidInput("X is sparse, which this estimator does not take: pass X.toarray()")
         found, target, K = self._prepared(table.p, table.dtype), self._target(), table.outputs
         size, norm = self._lifted(found.width, found.norm)
         loss = self._loss(K, budget, table.n, K * size)
@@ -238,6 +236,62 @@ class OutputModel(PrivateEstimator):
             "features_": planned.features.steps,
             "feature_bounds_": None if bounds is None else np.stack([bounds.low, bounds.high]),
         }
+
+    # -- files ------------------------------------------------------------------------------------------------
+
+    def _check_fitted(self) -> None:
+        super()._check_fitted()
+        plan, coef = getattr(self, "plan_", None), getattr(self, "coef_", None)
+        if not isinstance(plan, CyclicNumbers) or not isinstance(coef, np.ndarray) or coef.ndim not in (2, 3):
+            raise InvalidInput("plan_ must be the numbers of a descent, and coef_ a table of numbers: fit again")
+        K, width = self._outputs_of(coef), coef.shape[-1]
+        self._check_weights(K, width)
+        _, norm = self._lifted(width, self._norm_of(width))
+        check_numbers("feature_norm_", getattr(self, "feature_norm_", None), ())
+        if not agree(float(norm), self.feature_norm_):
+            raise InvalidInput(f"feature_norm_ is not what features and feature_norm give: {CHANGED}")
+        solver, n = self._solver(), _validate.positive_int(n=plan.n)
+        steps = batch_count(n, solver._batch(n)) * _validate.positive_int(epochs=self.epochs)
+        check_steps(self.certificate_, steps)
+        if len(plan.step_sizes) != steps:
+            raise InvalidInput(f"its plan does not have the {steps} steps of its parameters: {CHANGED}")
+        noise = _validate.positive(noise_multiplier=plan.noise_multiplier)
+        found = solver.with_noise(self._query(self._loss_of(K), norm, width), n, noise, self.view, self.adjacency)
+        check_plan(self.certificate_, found.plan)
+        if not agree(found, plan):
+            raise InvalidInput(f"plan_ is not the plan of its parameters: {CHANGED}")
+
+    def _outputs_of(self, coef: Array) -> int:
+        """K, by the classes or by the weights."""
+        raise NotImplementedError
+
+    def _check_weights(self, K: int, width: int) -> None:
+        """Shapes and numbers of what a family fits."""
+        raise NotImplementedError
+
+    def _loss_of(self, K: int) -> OutputLoss:
+        """The loss of K outputs that was fitted."""
+        raise NotImplementedError
+
+    def _norm_of(self, width: int) -> float:
+        """The norm of ``width`` features, by the parameters; refused if the fitted maps are others."""
+        p, bounds = self.n_features_in_, getattr(self, "feature_bounds_", None)
+        if (bounds is None) is not (self.feature_bounds is None):
+            raise InvalidInput(f"feature_bounds_ is not what feature_bounds says: {CHANGED}")
+        if self.features is None:
+            if width != p or getattr(self, "features_", None) is not None:
+                raise InvalidInput(f"coef_ or features_ is not for the {p} features of its records: {CHANGED}")
+            found = self._prepared(p)
+            if found.bounds is not None and not agree(np.stack([found.bounds.low, found.bounds.high]), bounds):
+                raise InvalidInput(f"feature_bounds_ is not what feature_bounds says: {CHANGED}")
+            return found.norm
+        steps = getattr(self, "features_", None)
+        if not same_steps(self.features, steps) or getattr(steps, "n_features_in_", p) != p:
+            raise InvalidInput(f"features_ is not what features says: {CHANGED}")
+        check_room(steps, p, int(self.coef_.nbytes))
+        if transformed(steps, np.full((1, p), PUBLIC_VALUE)).shape != (1, width):
+            raise InvalidInput(f"coef_ does not have one number for each of its features: {CHANGED}")
+        return feature_norm(steps) if self.feature_norm is None else self._stated_norm()
 
 
 class OutputClassifier(ClassifierMixin, OutputModel):  # type: ignore[misc]

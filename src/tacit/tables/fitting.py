@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tacit import _validate, estimators
+from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.estimators import load_all
 from tacit.estimators.base import ESTIMATORS
