@@ -20,7 +20,9 @@ from tacit.estimators import (
     DPRidge,
     DPSoftmaxRegression,
 )
-from tacit.solvers import MetricDescent, NoisyCyclicDescent
+from tacit.problem import ElasticNet
+from tacit.solvers import MetricDescent, NoisyCyclicDescent, solver_factory
+from tacit.solvers.nmf import NMFOptions
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0, 1, (200, 3))
