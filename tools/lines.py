@@ -2,6 +2,8 @@
 
     python tools/lines.py                    a table: files and lines, before and now
     python tools/lines.py --json             today's numbers: {folder: [files, lines]}
+
+Modules that lie directly in the package count as one folder, called ".".
 """
 
 from __future__ import annotations

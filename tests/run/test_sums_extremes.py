@@ -1,11 +1,56 @@
-"""Counterexamples to claim 1: contributions beyond their bound, poisoned sums, records that move each other."""
+"""Sums over extreme records: contributions stay within their bound, and no record moves another one's."""
+
+from __future__ import annotations
 
 import numpy as np
 import pytest
 from scipy import sparse
 
-from tacit.problem import Design, Squared
-from tacit.run.sums import LinearGradient, MomentSum
+from tacit.problem import Design, Penalty, Squared
+from tacit.run.sums import CoordinateSweep, LinearGradient, MomentSum
+from tacit.run.sums.coordinates import Blocks
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32])
+@pytest.mark.parametrize("scale", [1e10, 1e15, 1e28])
+def test_one_record_more_moves_the_sum_of_a_diverged_run_by_its_own_contribution(scale, kind):
+    """Xw by a library's product rounds a record by its place: equal records moved the sum by seven times the clip."""
+    rng = np.random.default_rng(0)
+    blocks = Blocks(np.array([0, 1, 2, 3, 0]), np.array([4, 1]))
+    worst = 0.0
+    for _ in range(200):
+        x, w = rng.normal(size=4), rng.normal(size=4)
+        w[-1] = -(x[:-1] @ w[:-1]) / x[-1]  # xᵀw is rounding alone
+        sums = []
+        for n in (30, 31):
+            X, ones = Design(np.tile(3 * x / np.abs(x).max(), (n, 1)).astype(kind)), np.ones(4)
+            sweep = CoordinateSweep(
+                X, np.zeros(n), Squared(), Penalty.of(4), blocks, clips=ones, steps=ones, divisor=50
+            )
+            stepped = sweep.apply(sweep.start(np.zeros(4)), -25 * scale * w, 0)
+            sums.append([sweep.clipped_sum(sweep.start(scale * w), 1), sweep.clipped_sum(stepped, 1)])
+        worst = max(worst, float(np.abs(np.subtract(*sums)).max()))
+    assert worst <= 1 + 1e-9
+
+
+@pytest.mark.parametrize(("clip", "length"), [(1e-7, 1.0), (1e-2, 1e4), (1.0, 1e6)])
+def test_so_does_a_gradient(clip, length):
+    """Small clips of long records see the last bits of xᵀw: one record more moved the sum by seven clips."""
+    rng = np.random.default_rng(0)
+    worst = 0.0
+    for _ in range(300):
+        signs, x = rng.choice([-1.0, 1.0], size=4), rng.normal(size=4)
+        x[-1] = -(x[:-1] * signs[:-1]).sum() * signs[-1]
+        x *= length / np.linalg.norm(x)
+        n = int(rng.integers(1, 60))
+        sums = [
+            LinearGradient(Design(np.tile(x, (m, 1))), np.zeros(m), Squared(), clip).total(
+                1e30 * signs[None], np.ones((1, m), bool)
+            )
+            for m in (n, n + 1)
+        ]
+        worst = max(worst, float(np.linalg.norm(sums[0] - sums[1])))
+    assert worst <= clip * (1 + 1e-6)
 
 
 def _all(n):

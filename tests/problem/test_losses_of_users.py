@@ -1,4 +1,6 @@
-"""Counterexamples to claims 1 and 4: losses of the user's own are trusted, though the certificate says enforced."""
+"""Losses that users write: what Tacit cannot check about them is declared by the certificate, not enforced by name."""
+
+from __future__ import annotations
 
 import numpy as np
 

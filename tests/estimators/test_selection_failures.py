@@ -1,4 +1,6 @@
-"""Counterexample to claims 3 and 4: a candidate's failure, caused by its releases, ends the whole search."""
+"""A candidate that fails, because of its releases or of one record, is a bad score and no end of the search."""
+
+from __future__ import annotations
 
 import numpy as np
 import pytest

@@ -1,4 +1,6 @@
-"""Counterexamples to claim 4: certified pipelines whose 'public' steps learn an exact bit about one record."""
+"""Pipelines whose 'public' steps learn an exact bit about one record get no certificate."""
+
+from __future__ import annotations
 
 import warnings
 
