@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 
 import numpy as np
 from run import parser
@@ -18,7 +19,7 @@ from tacit.accounting import (
 )
 
 
-def best(f, repeats: int = 3) -> float:
+def best(f: Callable[[], object], repeats: int = 3) -> float:
     """Fastest of a few calls, after one to compile and to fill caches of code (not of results)."""
     f()
     times = []

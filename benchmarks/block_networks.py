@@ -48,13 +48,15 @@ from steps import seconds
 from timing import version
 
 from tacit import Convolution, Dense, DPBlockMLPClassifier
+from tacit.problem.layers import ConvolutionMap, DenseMap
 from tacit.problem.network import architecture
 from tacit.run import Channel, Streams
 from tacit.run.sums import BlockNetwork, TableRows
 from tacit.solvers.blocks import BlockPlan, plan_blocks, run_blocks
 from tacit.solvers.network import layer_blocks
 
-Cell, Rows = dict[str, Any], NDArray[Any]
+Cell = dict[str, Any]
+Rows = NDArray[Any]
 VERSION = version()  # of all code of ours, when this run began
 DELTA, SEEDS, TUNING, TRAIN = 1e-5, 3, 1000, 50_000
 DATA, EPSILONS, NO_PRIVACY = ("mnist", "fashion_mnist"), (0.06, 0.5, 1.0, 4.0), 1e6
@@ -160,7 +162,12 @@ def published(plan: BlockPlan) -> float | None:
     """Paper 000's figure for cyclic batches and the same noise (of a constant schedule)."""
     mu = float(np.sqrt(np.sum(plan.ratio[0] ** 2)))
     shares = {block.name: float((r / mu) ** 2) for block, r in zip(plan.blocks, plan.ratio[0], strict=True)}
-    sizes = {"n": plan.n, "batch_size": plan.n // plan.n_batches, "epochs": plan.epochs, "noise_multiplier": 1 / mu}
+    sizes: Cell = {
+        "n": plan.n,
+        "batch_size": plan.n // plan.n_batches,
+        "epochs": plan.epochs,
+        "noise_multiplier": 1 / mu,
+    }
     cyclic = plan_blocks(None, DELTA, blocks=plan.blocks, shares=shares, order="jacobi", **sizes)
     return cyclic.certificate.published_epsilon(DELTA)
 
@@ -174,8 +181,10 @@ def torch_network(layers: tuple[Any, ...]) -> Any:
     for m in maps:
         made += [nn.AvgPool2d(m.pool)] * (m.pool > 1)
         if m.patches > 1:
+            assert isinstance(m, ConvolutionMap)
             made += [nn.Conv2d(m.source[0], m.channels, m.kernel, m.stride, m.padding), nn.ReLU()]
         else:  # a plain chain of linear layers has cheap norms, so nothing is put in between without need
+            assert isinstance(m, DenseMap)
             made += [nn.Flatten()] * (len(m.source) == 3 and len(made) > 0)
             made += [nn.Linear(m.weights[1] - 1, m.width), nn.ReLU()]
     return nn.Sequential(*made[:-1])
@@ -204,13 +213,13 @@ def descent(key: Cell, X: Rows, y: Rows, T: Rows) -> tuple[Rows, float | None, f
             optimiser.step()
     else:
         sizes = {"batch_size": b, "steps": steps, "learning_rate": rates, "seed": key["seed"]}
-        relation = {"strategy": "dpsgd", "adjacency": "replace-one"}
+        relation: Cell = {"strategy": "dpsgd", "adjacency": "replace-one"}
         plan = TrainingPlan(len(x), epsilon=key["epsilon"], delta=DELTA, clip_norm=1.0, **sizes, **relation)
         for turn in plan.batches((x, labels)):
             plan.step(net, loss, turn)
         certified = plan.certificate.epsilon(DELTA)
     with torch.no_grad():
-        return torch.cat([net(part).argmax(1) for part in t.split(1000)]).numpy(), certified, None
+        return torch.cat([net(part).argmax(1) for part in torch.split(t, 1000)]).numpy(), certified, None
 
 
 def network_row(data: str, name: str, method: str, epsilon: float | None, seeds: int, board: Board) -> Cell:
@@ -219,7 +228,7 @@ def network_row(data: str, name: str, method: str, epsilon: float | None, seeds:
     k = 1 if few else SGD_BATCHES if method == "sgd" else BATCHES
     key = {"task": "networks", "data": data, "architecture": name, "method": method, "epsilon": epsilon, "batches": k}
     tune: Cell = {"seed": TUNING, "stage": "tune"}
-    rates = (FEW_STEPS if few else RATES)[method]
+    rates: tuple[float, ...] = (FEW_STEPS if few else RATES)[method]
     if method == "blocks" and "lenet" in name:
         key, rates = {**key, "norm": LENET_NORM}, LENET_RATES
     if few and "lenet" in name:
@@ -331,13 +340,13 @@ def bare(x: Rows, weights: list[Rows], outputs: Rows) -> None:
 def solved(A: Rows) -> Rows:
     """(AAᵀ + I)⁻¹A in float64."""
     wide = A.astype(np.float64)
-    return cho_solve(cho_factor(wide @ wide.T + np.eye(len(A))), wide).astype(A.dtype)
+    return np.asarray(cho_solve(cho_factor(wide @ wide.T + np.eye(len(A))), wide), A.dtype)
 
 
 def speed(rounds: int = 9, batch: int = 1000, widths: tuple[int, ...] = (256, 256)) -> Cell:
     """Medians over rounds, in milliseconds, and ratios."""
     rng, n, network = np.random.default_rng(0), 4 * batch, architecture((784,), widths, 10)
-    options = {"steps": 4, "step_size": 1.0, "last_step": 0.1, "contribution_norm": None, "l2": 0.0}
+    options: Cell = {"steps": 4, "step_size": 1.0, "last_step": 0.1, "contribution_norm": None, "l2": 0.0}
     described = layer_blocks(network, "gradient", seed=0, **options)
     X = rng.standard_normal((n, 784), dtype=np.float32) / np.float32(28)
     y = np.eye(10, dtype=np.float32)[rng.integers(10, size=n)]
@@ -348,14 +357,14 @@ def speed(rounds: int = 9, batch: int = 1000, widths: tuple[int, ...] = (256, 25
     times: dict[str, list[float]] = {name: [] for name in ("sums", "bare32", "bare64", "step", "noise")}
     for turn in range(rounds + 1):
         index = (np.arange(batch) + turn * batch) % n
-        times["sums"].append(seconds(lambda index=index: problem.totals(starts, index), 3))
+        times["sums"].append(seconds(functools.partial(problem.totals, starts, index), 3))
         for name, kind in (("bare32", np.float32), ("bare64", np.float64)):
             parts = (design.astype(kind), [W.astype(kind) for W in starts], y[:batch].astype(kind))
-            times[name].append(seconds(lambda parts=parts: bare(*parts), 3))
+            times[name].append(seconds(functools.partial(bare, *parts), 3))
         channel = Channel(plan.certificate, n, streams=Streams())
-        times["step"].append(seconds(lambda channel=channel: run_blocks(plan, problem, channel), 1) / plan.steps)
+        times["step"].append(seconds(functools.partial(run_blocks, plan, problem, channel), 1) / plan.steps)
         draw = Streams().at("noise")
-        times["noise"].append(seconds(lambda draw=draw: [draw.standard_normal(W.size) for W in starts], 3))
+        times["noise"].append(seconds(lambda: [draw.standard_normal(W.size) for W in starts], 3))  # noqa: B023
     sizes = {"task": "speed", "version": VERSION, "batch": batch, "widths": list(widths)}
     found = {name: 1e3 * float(np.median(values[1:])) for name, values in times.items()}
     ratios = {"ratio": found["sums"] / found["bare32"], "ratio64": found["sums"] / found["bare64"]}

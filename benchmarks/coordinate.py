@@ -37,7 +37,7 @@ from scipy import optimize
 from sklearn.linear_model import Lasso
 
 from tacit.accounting import Certificate, certify
-from tacit.mechanism import Plan
+from tacit.mechanism import Mechanism, Plan
 from tacit.problem import Design, Logistic, Penalty, Records, Squared, Task
 from tacit.run import Streams
 from tacit.solvers import Budget, CoordinateDescent, ProximalSGD, Session
@@ -73,7 +73,7 @@ class Problem:
     def second_moment(self) -> np.ndarray:
         """XᵀX/n."""
         X = self.records.design.matrix
-        return X.T @ X / self.task.records
+        return np.asarray(X.T @ X / self.task.records)
 
     @functools.cached_property
     def M(self) -> np.ndarray:
@@ -115,12 +115,21 @@ class Problem:
         return self.records.objective(self.task, w) / self.minimum - 1
 
 
-def problem(name: str, X: np.ndarray, y: np.ndarray, penalty: Penalty, *, margin: bool = False, **more) -> Problem:
+def problem(
+    name: str,
+    X: np.ndarray,
+    y: np.ndarray,
+    penalty: Penalty,
+    *,
+    margin: bool = False,
+    epsilon: float = 1.0,
+    batches: tuple[int, ...] = (16, 64, 512, 4096),
+) -> Problem:
     n, reach = len(X), 2 * np.abs(X).max(axis=0)
     loss = Logistic() if margin else Squared()
     task = Task(loss, penalty, n, -reach, reach, False, 0.0 if margin else 2 * float(np.abs(y).max()))
     records = Records(Design(X), np.zeros(n), y) if margin else Records(Design(X), y)
-    return Problem(name, task, records, more.pop("epsilon", 1.0), more.pop("batches", (16, 64, 512, 4096)))
+    return Problem(name, task, records, epsilon, batches)
 
 
 def california(balanced: bool, data: pathlib.Path) -> Problem:
@@ -139,7 +148,7 @@ def electricity(balanced: bool, data: pathlib.Path) -> Problem:
 
 
 def standard(X: np.ndarray) -> np.ndarray:
-    return (X - X.mean(axis=0)) / X.std(axis=0)
+    return np.asarray((X - X.mean(axis=0)) / X.std(axis=0))
 
 
 def sparse_lasso() -> Problem:
@@ -192,7 +201,21 @@ def sgd_plan(n: int, epsilon: float, batch: int, passes: int) -> Plan:
 
 
 @numba.njit
-def sgd_loop(rng, steps, rate, X, offset, norms, logistic, W, C, sigma, eta, l1, l2):
+def sgd_loop(
+    rng: np.random.Generator,
+    steps: int,
+    rate: float,
+    X: np.ndarray,
+    offset: np.ndarray,
+    norms: np.ndarray,
+    logistic: bool,
+    W: np.ndarray,
+    C: np.ndarray,
+    sigma: np.ndarray,
+    eta: np.ndarray,
+    l1: np.ndarray,
+    l2: np.ndarray,
+) -> None:
     """Proximal DP-SGD for many settings at once, a column of W each; ``eta`` is the step over the batch size."""
     (n, p), columns = X.shape, W.shape[1]
     total, z = np.empty((p, columns)), np.empty(columns)
@@ -228,7 +251,8 @@ def sgd(p: Problem, passes: int, settings: list[Setting], seed: int) -> np.ndarr
     reads all records at each step to draw a batch.
     """
     n, batch, loss, penalty = p.task.records, settings[0].batch, p.task.loss, p.task.penalty
-    mechanism = sgd_plan(n, p.epsilon, batch, passes).parts[0]
+    (mechanism,) = sgd_plan(n, p.epsilon, batch, passes).parts
+    assert isinstance(mechanism, Mechanism)
     C = np.minimum([s.clip for s in settings], loss.slope * p.task.row_norm)
     eta = np.array([s.step for s in settings]) / p.beta
     sigma = mechanism.adjacency.sum_factor * C / mechanism.ratio[0]
@@ -334,7 +358,9 @@ def work(name: str, make: Callable[[], Problem], full: bool, done: dict[str, Cel
     methods = ["given", "private", "sgd"] if "(imbalanced)" in name else ["given", "sgd"]
     cells = {f"{name}, {k} passes, {METHODS[m]}": (k, m) for k, m in itertools.product(PASSES, methods)}
     missing = {cell: key for cell, key in cells.items() if cell not in done}
-    p = make() if missing else None
+    if not missing:
+        return
+    p = make()
     for cell, (passes, method) in missing.items():
         start = time.perf_counter()
         protocol = "full" if full else PROTOCOL
@@ -365,7 +391,7 @@ def summary(name: str, done: dict[str, Cell]) -> tuple[list[Cell], float]:
         cells = {k: done[c] for k in PASSES if (c := f"{name}, {k} passes, {label}") in done}
         if cells:
             rows.append({"problem": name, "method": label, **{str(k): c["error"] for k, c in cells.items()}})
-            best[label] = min(float(c["error"]) for c in cells.values())
+            best[label] = min(float(str(c["error"])) for c in cells.values())
     for i, label in enumerate(("DP-CD", "DP-SGD")):
         rows.append(
             {
@@ -385,10 +411,8 @@ def draw(rows: list[Cell]) -> None:
     looks |= {"DP-CD, published": "C0o:", "DP-SGD, published": "C1^:"}
     for ax, name in zip(axes, PUBLISHED, strict=True):
         for row in (row for row in rows if row["problem"] == name):
-            values = [row[str(k)] for k in PASSES]
-            ax.loglog(
-                PASSES, values, looks[row["method"]], label=row["method"], alpha=0.6 if "pub" in row["method"] else 1
-            )
+            values, method = [row[str(k)] for k in PASSES], str(row["method"])
+            ax.loglog(PASSES, values, looks[method], label=method, alpha=0.6 if "pub" in method else 1)
         ax.set(title=name, xlabel="passes")
         ax.title.set_fontsize(9)
         ax.set_xticks(PASSES, [str(k) for k in PASSES])

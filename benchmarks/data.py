@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from run import parser
 
 __all__ = ["PROBLEMS", "Problem", "folder", "load"]
@@ -57,7 +58,7 @@ class Problem:
     @property
     def size(self) -> int:
         """Coordinates, the intercept included."""
-        return self.X.shape[1] + 1
+        return int(self.X.shape[1]) + 1
 
     def objective(self, w: Array, b: float) -> float:
         """The training objective; **private**."""
@@ -81,7 +82,7 @@ def folder() -> pathlib.Path | None:
     return place if (place / "small").is_dir() else None
 
 
-def _arrays(name: str) -> dict[str, NDArray[np.generic]]:
+def _arrays(name: str) -> dict[str, NDArray[Any]]:
     place = folder()
     if place is None:
         raise FileNotFoundError("set TACIT_DATA_DIR to the folder that holds small/*.npz")
@@ -89,7 +90,7 @@ def _arrays(name: str) -> dict[str, NDArray[np.generic]]:
         return {key: z[key] for key in z.files}
 
 
-def _mapped(X: Array, low: Sequence[float] | Array, high: Sequence[float] | Array) -> Array:
+def _mapped(X: Array, low: ArrayLike, high: ArrayLike) -> Array:
     lows, highs = np.asarray(low, np.float64), np.asarray(high, np.float64)
     return 2 * (np.clip(X, lows, highs) - lows) / (highs - lows) - 1
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
+from typing import TypeVar
 
 import numpy as np
 from run import parser
@@ -24,11 +26,14 @@ PREFIX = {500: 30.646650, 1000: 57.098662, 2000: 108.948531, 4000: 211.290656}  
 CURVES = {"i^-1.3401": (89.3, 96.09), "log-uniform": (3570.0, 4392.0)}  # NoiseCurve at most, BandMF
 
 
+Value = TypeVar("Value")
+
+
 def show(cell: str, **figures: object) -> None:
     print(json.dumps({"cell": cell, **figures}), flush=True)
 
 
-def timed(f):
+def timed(f: Callable[[], Value]) -> tuple[Value, float]:
     start = time.process_time()
     return f(), time.process_time() - start
 

@@ -49,7 +49,7 @@ VALUED = {
     "deskew, HOG, Fourier": EDGES,
     "deskew, HOG, ReLU": make_pipeline(Deskew(*IMAGE), Hog(*IMAGE), RandomRelu(D)),
 }
-MODELS = {
+MODELS: dict[str, Callable[[], Any]] = {
     "ridge": lambda: RidgeClassifier(0.03),
     "logistic": lambda: LogisticRegression(C=100, max_iter=300, tol=1e-5),
 }
@@ -95,13 +95,13 @@ def main() -> None:
         del table
     for name, model in VALUED.items():
         train, test = (model.fit(X[:2]).transform(part.astype(np.float32)) for part in (X[:TRAIN], T))
-        for kind, maker in MODELS.items():
-            if kind == "logistic" and name == "deskew, HOG":
+        for chosen, maker in MODELS.items():
+            if chosen == "logistic" and name == "deskew, HOG":
                 continue
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always", ConvergenceWarning)
                 right = float(np.mean(maker().fit(train, y[:TRAIN]).predict(test) == wanted))
-            show(f"accuracy, {name}", model=kind, features=train.shape[1], accuracy=right, converged=not caught)
+            show(f"accuracy, {name}", model=chosen, features=train.shape[1], accuracy=right, converged=not caught)
 
 
 if __name__ == "__main__":

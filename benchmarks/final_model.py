@@ -47,7 +47,7 @@ def _settings(clips: tuple[float, ...], sizes: tuple[tuple[int, int], ...], **mo
     """All combinations of clips, (batch size, epochs) and whatever else."""
     return [
         {"clip": clip, "batch_size": b, "epochs": E, **dict(zip(more, rest, strict=True))}
-        for clip, (b, E), *rest in itertools.product(clips, sizes, *more.values())
+        for clip, (b, E), rest in itertools.product(clips, sizes, itertools.product(*more.values()))
     ]
 
 
@@ -94,12 +94,14 @@ def features(name: str, kind: str) -> tuple[Rows, Rows]:
     if kind == "default":
         return X, T
     maps.fit(X[:2])
-    return tuple(np.concatenate([maps.transform(A[i : i + 4096]) for i in range(0, len(A), 4096)]) for A in (X, T))
+    parts = ([maps.transform(A[i : i + 4096]) for i in range(0, len(A), 4096)] for A in (X, T))
+    train, test = (np.concatenate(part) for part in parts)
+    return train, test
 
 
 def model(data: str, method: str, epsilon: float, settings: Cell, seed: int) -> Any:
     view = "all_iterates" if method.startswith("dpsgd") else "final_model"
-    shared = {"epsilon": epsilon, "delta": DELTA, "classes": range(10), "random_state": seed, "progress": False}
+    shared: Cell = {"epsilon": epsilon, "delta": DELTA, "classes": range(10), "random_state": seed, "progress": False}
     if method == "default":
         return DPSoftmaxRegression(features=image_features((28, 28), (0, 255), deskew=data == "mnist"), **shared)
     shared |= {"feature_norm": 1.0, "view": view, **settings}
@@ -159,12 +161,13 @@ class Board:
         else:
             fitted = model(data, method, epsilon, settings, seed).fit(X, y)
             found, certified = fitted.predict(T), fitted.certificate_.epsilon(DELTA)
-        cell = {**key, "accuracy": float(np.mean(found == wanted)), "certified": certified}
-        cell["cpu_seconds"] = round(time.process_time() - start, 1)
-        record("final_model", [cell])
-        print(json.dumps(cell), flush=True)
-        self.cells.append(cell)
-        return float(cell["accuracy"])
+        accuracy = float(np.mean(found == wanted))
+        seconds = round(time.process_time() - start, 1)
+        made: Cell = {**key, "accuracy": accuracy, "certified": certified, "cpu_seconds": seconds}
+        record("final_model", [made])
+        print(json.dumps(made), flush=True)
+        self.cells.append(made)
+        return accuracy
 
 
 def row(data: str, method: str, epsilon: float, seeds: int, board: Board) -> Cell:

@@ -17,6 +17,8 @@ from run import parser
 
 from tacit.kernels import coordinate
 
+Rules = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+"""Order, noise, clips, steps, ℓ1, ℓ2 and box of a sweep."""
 LOSSES = {"squared": 0, "Huber": 1, "logistic": 2, "smoothed hinge": 3}
 FEATURES, EPOCHS = 8, 10
 FIT = """
@@ -42,7 +44,7 @@ CALLS = {
 
 
 @numba.njit(fastmath=True)
-def triad(a, b, c, s, repeats):
+def triad(a: np.ndarray, b: np.ndarray, c: np.ndarray, s: float, repeats: int) -> None:
     for _ in range(repeats):
         for i in range(a.size):
             a[i] = b[i] + s * c[i]
@@ -63,7 +65,7 @@ def show(cell: str, **more: object) -> None:
     print(json.dumps({"cell": cell, **more}), flush=True)
 
 
-def settings(p: int, order: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+def settings(p: int, order: np.ndarray, rng: np.random.Generator) -> Rules:
     ones = np.ones(p)
     return (order, rng.normal(size=order.size), 2 * ones, 1e-7 * ones, 1e-9 * ones, 1e-9 * ones, -9 * ones, 9 * ones)
 
@@ -78,7 +80,8 @@ def places(n: int, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, np.nd
         yield np.asfortranarray(rng.normal(size=(n, FEATURES))), rng.normal(size=n)
 
 
-def numpy_sweep(X, z, w, order, noise, clip, step, step_l1, step_l2, low, high, logistic):
+def numpy_sweep(X: np.ndarray, z: np.ndarray, w: np.ndarray, rules: Rules, logistic: bool) -> None:
+    order, noise, clip, step, step_l1, step_l2, low, high = rules
     for k, j in enumerate(order):
         slope = -1 / (1 + np.exp(z)) if logistic else z
         v = w[j] - step[j] * (np.clip(slope * X[:, j], -clip[j], clip[j]).sum() + noise[k])
@@ -91,7 +94,8 @@ def dense(n: int, rng: np.random.Generator) -> None:
     order = shuffled(FEATURES, rng)
     rules = settings(FEATURES, order, rng)
     scale = 1e9 / n / order.size
-    triads, plain = [], {}
+    triads: list[float] = []
+    plain: dict[str, float] = {}
     sweeps: dict[str, list[float]] = {}
     for X, z in places(n, rng):
         a, b, c = (np.ones(n) for _ in range(3))
@@ -104,7 +108,7 @@ def dense(n: int, rng: np.random.Generator) -> None:
         call = lambda: coordinate.sweep_dense(X32, z, w, *rules, 0, 1.0, total)  # noqa: B023, E731
         sweeps.setdefault("squared, float32", []).append(best(call) * scale)
         for name, deep in {"squared": False, "logistic": True}.items():
-            call = lambda: numpy_sweep(X, z, w, *rules, deep)  # noqa: B023, E731
+            call = lambda: numpy_sweep(X, z, w, rules, deep)  # noqa: B023, E731
             plain[name] = min(best(call, 10) * scale, plain.get(name, np.inf))
     limit = min(triads)
     for name, times in sweeps.items():

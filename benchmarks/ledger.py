@@ -12,7 +12,7 @@ from run import parser
 
 from tacit.accounting import certify
 from tacit.ledger import Ledger
-from tacit.mechanism import Mechanism
+from tacit.mechanism import Adjacency, Mechanism, Schedule
 
 COUNT = 300
 
@@ -21,7 +21,7 @@ def main() -> None:
     parser(__doc__).parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TACIT_STATE_DIR"] = str(pathlib.Path(folder) / "state")
-        certificate = certify(Mechanism(adjacency="replace-one", ratio=0.01, steps=1))
+        certificate = certify(Mechanism(adjacency=Adjacency.REPLACE_ONE, ratio=Schedule.constant(0.01, 1), steps=1))
         with Ledger(pathlib.Path(folder) / "ledger.db", epsilon=10.0, delta=1e-6) as ledger:
             start = time.perf_counter()
             for _ in range(COUNT):

@@ -94,11 +94,17 @@ def judged(model: Any, documents: Any) -> Cell:
 
 
 def model_of(method: str, epsilon: float, batch: int, setting: tuple[int, float] | None, seed: int) -> DPNMF:
-    common = {"epsilon": epsilon, "delta": DELTA, "row_norm": ROW_NORM, "batch_size": batch, "random_state": seed}
+    common: dict[str, Any] = {
+        "epsilon": epsilon,
+        "delta": DELTA,
+        "row_norm": ROW_NORM,
+        "batch_size": batch,
+        "random_state": seed,
+    }
     if setting is None:
         return DPNMF(RANK, update=method, **common)
     epochs, step = setting
-    steps = {"epochs": epochs, "step_size": step, "update": "gradient"}
+    steps: dict[str, Any] = {"epochs": epochs, "step_size": step, "update": "gradient"}
     if method == "dp-sgd":
         return DPNMF(RANK, sampling="poisson", noise_schedule="constant", **steps, **common)
     return DPNMF(RANK, **steps, **common)
@@ -154,8 +160,8 @@ def topic_cell(method: str, epsilon: float, seed: int) -> Cell:
     if method == "scikit-learn":
         return plain_cell(train, TOPICS, seed, test)
     begin = time.perf_counter()
-    common = {"epsilon": epsilon, "delta": TOPIC_DELTA, "row_norm": 1.0, "unit": "document"}
-    seeds = {"random_state": seed, "init_seed": seed}
+    common: dict[str, Any] = {"epsilon": epsilon, "delta": TOPIC_DELTA, "row_norm": 1.0, "unit": "document"}
+    seeds: dict[str, Any] = {"random_state": seed, "init_seed": seed}
     threshold = 0.0 if method == "no threshold" else None
     model = DPNMF(1 if method == "one topic" else TOPICS, noise_threshold=threshold, **common, **seeds).fit(train)
     seconds = time.perf_counter() - begin

@@ -37,7 +37,7 @@ def excess_losses(mu: np.ndarray, strategy: Strategy, rng: np.random.Generator) 
         row = noise.next(state, rng).reshape(RUNS, -1)
         w -= STEP_SIZE * (mu * w + SIGMA * row)
         plain -= STEP_SIZE * mu * plain
-    return 0.5 * (mu * (w * w - plain * plain)).sum(axis=1)
+    return np.asarray(0.5 * (mu * (w * w - plain * plain)).sum(axis=1))
 
 
 def main() -> int:

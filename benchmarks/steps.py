@@ -6,6 +6,7 @@ Ratios within one run: ``ratio`` is the step over (products + noise); the goal i
 
 from __future__ import annotations
 
+import functools
 import json
 import resource
 import subprocess
@@ -42,27 +43,24 @@ def case(name: str) -> dict[str, object]:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n, width), dtype=np.float32) / np.float32(width**0.5)
     y, loss = rng.integers(K, size=n), Softmax(K, 0.3)
+    s: GatedOutputs | LinearOutputs
     if P:
         short = ShortRows(TableRows(X), (P / 2) ** 0.5)
         s = GatedOutputs(short, y, loss, row_norm=1.0, gates=rng.normal(size=(P, width)))
     else:
         s = LinearOutputs(ShortRows(TableRows(X), 1.0), y, loss, row_norm=1.0)
-    sizes = {"n": n, "batch_size": b, "epochs": 1 if P else EPOCHS}
-    plan = plan_cyclic(2.0, 1e-5, **sizes, bound=s.bound, smoothness=s.smoothness)
+    assert s.smoothness is not None  # of every sum over outputs with a convex clip
+    epochs = 1 if P else EPOCHS
+    plan = plan_cyclic(2.0, 1e-5, n=n, batch_size=b, epochs=epochs, bound=s.bound, smoothness=s.smoothness)
     W = rng.standard_normal((width, K * max(P, 1)), dtype=np.float32)
     G = rng.standard_normal((b, K * max(P, 1)), dtype=np.float32)
     whole, products, noise = [], [], []
     for _ in range(ROUNDS):
-        certificate = plan.certificate
-
-        def run(certificate=certificate) -> None:
-            run_plan(plan, s, Channel(certificate, n, streams=Streams()), np.zeros(s.size))
-
-        whole.append(seconds(run, 1) / len(plan.step_sizes))
+        channel = Channel(plan.certificate, n, streams=Streams())
+        whole.append(seconds(functools.partial(run_plan, plan, s, channel, np.zeros(s.size)), 1) / len(plan.step_sizes))
         batches = [X[i : i + b] for i in range(0, n, b)]
-        products.append(seconds(lambda batches=batches: [(B @ W, G.T @ B) for B in batches], 1) / len(batches))
-        draw = Streams().at("noise")
-        noise.append(seconds(lambda draw=draw: draw.standard_normal(s.size), 10))
+        products.append(seconds(lambda: [(B @ W, G.T @ B) for B in batches], 1) / len(batches))  # noqa: B023
+        noise.append(seconds(functools.partial(Streams().at("noise").standard_normal, s.size), 10))
     step, gemm, drawn = (float(np.median(v)) for v in (whole, products, noise))
     cell = {"cell": name, "batch": b, "step_ms": 1e3 * step, "products_ms": 1e3 * gemm, "noise_ms": 1e3 * drawn}
     return {**cell, "ratio": step / (gemm + drawn)}

@@ -16,6 +16,7 @@ import pathlib
 import subprocess
 import sys
 import time
+from typing import Any
 
 import numpy as np
 from peers import venvs
@@ -42,7 +43,7 @@ def worker() -> None:
     data, model, loss = pictures(RECORDS), cnn(), torch.nn.CrossEntropyLoss()
     base = reset_peak()
     steps = RECORDS // BATCH
-    common = {"delta": 1e-5, "batch_size": BATCH, "strategy": "dpsgd", "noise_multiplier": 1.0}
+    common: dict[str, Any] = {"delta": 1e-5, "batch_size": BATCH, "strategy": "dpsgd", "noise_multiplier": 1.0}
     plan = TrainingPlan(RECORDS, steps=steps * (1 + PASSES), **common)
     turns, times = plan.batches(data), []
     for _ in range(1 + PASSES):  # the first one warms up

@@ -7,6 +7,7 @@ and are made again when any code of ours has changed (``--again``: in any case).
 from __future__ import annotations
 
 import argparse
+import functools
 import hashlib
 import json
 import os
@@ -147,7 +148,8 @@ def overhead(name: str) -> Iterator[Cell]:
     for call in (lambda: fitted(problem, "coordinate", EPSILON, 0), kernel) * 3:  # turn by turn: the load varies
         both.append(spent(call, 10))
     fit, bare = (np.median(both[k::2], axis=0) for k in (0, 1))
-    beyond = seconds(tuple(float(value) for value in fit - bare))
+    wall, cpu, least = (float(value) for value in fit - bare)
+    beyond = seconds((wall, cpu, least))
     more = {"fit": float(fit[0]), "kernel": float(bare[0]), "updates": updates, "target": TARGETS["overhead"]}
     yield {"cell": f"{name}: overhead of fit over the kernel", **beyond, **more}
 
@@ -180,12 +182,12 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     groups: dict[str, Callable[[], Iterator[Cell]]] = {}
     for loss, solver in (("logistic", "auto"), ("logistic", "coordinate"), ("squared", "auto")):
-        groups[f"new process, {solver}, {loss}"] = lambda loss=loss, solver=solver: new_process(loss, solver)
+        groups[f"new process, {solver}, {loss}"] = functools.partial(new_process, loss, solver)
     if folder() is None:
         print("timing: fits skipped, set TACIT_DATA_DIR to the folder that holds small/*.npz", file=sys.stderr)
     else:
-        groups |= {f"overhead, {name}": lambda name=name: overhead(name) for name in DATA[:2]}
-        groups |= {name: lambda name=name: compared(name) for name in DATA}
+        groups |= {f"overhead, {name}": functools.partial(overhead, name) for name in DATA[:2]}
+        groups |= {name: functools.partial(compared, name) for name in DATA}
     stamp = version()
     done = [] if options.again else [cell for cell in recorded("timing") if cell["version"] == stamp]
     for group, make in groups.items():

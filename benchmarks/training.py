@@ -26,6 +26,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -102,7 +103,7 @@ class Task:
     tuning: tuple[int, ...] = TUNING
     band_factors: tuple[float, ...] = (1, 2)
     regularisations: tuple[float, ...] = (REGULARISATION,)
-    curvature: dict[str, object] = field(default_factory=dict)
+    curvature: dict[str, Any] = field(default_factory=dict)
 
     @property
     def steps(self) -> int:
@@ -251,7 +252,7 @@ def stored(make: Callable[[], object], *words: object) -> Array:
         made = path.with_suffix(f".{os.getpid()}.npy")
         np.save(made, np.asarray(make(), dtype=np.float64))
         made.rename(path)
-    return np.load(path, allow_pickle=False)
+    return np.asarray(np.load(path, allow_pickle=False))
 
 
 def multiplier(task: Task, epsilon: float, bands: int) -> float:
@@ -291,8 +292,10 @@ def band_choices(task: Task, epsilon: float) -> tuple[int, ...]:
     """The best b for prefix sums, times the factors to try, if the records allow."""
 
     def make() -> int:
-        sizes = {"n": task.records, "batch_size": task.batch, "steps": task.steps}
-        return choose_bands(epsilon, DELTA, adjacency="zero-out", **sizes).bands
+        found = choose_bands(
+            epsilon, DELTA, adjacency="zero-out", n=task.records, batch_size=task.batch, steps=task.steps
+        )
+        return found.bands
 
     best = int(stored(make, "bands", epsilon, DELTA, task.records, task.batch, task.steps))
     tried = dict.fromkeys(max(2, round(best * k)) for k in task.band_factors)
@@ -361,7 +364,7 @@ def fitted(task: Task, records: Pair, epsilon: float, settings: Cell, seed: int)
 
 def score(model: nn.Module, records: Pair) -> float:
     with torch.no_grad():
-        outputs = torch.cat([model(part) for part in records[0].split(1000)])
+        outputs = torch.cat([model(part) for part in torch.split(records[0], 1000)])
     return accuracy(outputs, records[1])
 
 

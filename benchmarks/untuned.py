@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from data import PROBLEMS, Problem, folder, load
@@ -68,9 +69,10 @@ SOLVED_IN = {
 WATCHED = ("solvers", "run", "problem", "kernels")
 
 Cell = dict[str, object]
+Settings = dict[str, Any]
 
 
-def grid(method: str, size: int) -> list[dict[str, float]]:
+def grid(method: str, size: int) -> list[Settings]:
     """Settings that tuning tries: the defaults, and a grid; clips in units of √p."""
     p = size**0.5
     clips, counts = (0.1, 0.3, 1.0), (5, 20, 80)
@@ -87,7 +89,7 @@ def grid(method: str, size: int) -> list[dict[str, float]]:
     return [{}, *(dict(zip(names, values, strict=True)) for values in itertools.product(*names.values()))]
 
 
-def solver(method: str, settings: dict[str, float]) -> LinearSolver:
+def solver(method: str, settings: Settings) -> LinearSolver:
     kinds = (
         MetricDescent,
         CoordinateDescent,
@@ -103,7 +105,7 @@ def solver(method: str, settings: dict[str, float]) -> LinearSolver:
 def fitted(problem: Problem, method: str | LinearSolver, epsilon: float, seed: int) -> tuple[np.ndarray, float]:
     """Coefficients and intercept of one fit."""
     name = method if isinstance(method, str) else method.name
-    common = {
+    common: Settings = {
         "epsilon": epsilon,
         "delta": 1 / problem.n**2,
         "feature_bounds": (problem.low, np.ones(problem.size - 1)),
@@ -261,8 +263,8 @@ def dataset(name: str, seeds: int, methods: list[str], board: Board) -> None:
         if one["method"] == "not private":
             base = problem.objective(*constant(problem)) / best - 1
             x = problem.n * float(gdp_mu(float(str(one["epsilon"])), 1 / problem.n**2)) / problem.size
-            cell = {"error": 0.0, "test": problem.test_score(w, b), "constant": base, "x": x, "optimum": best}
-            board.add({**one, **cell, "n": problem.n, "p": problem.size})
+            figures = {"error": 0.0, "test": problem.test_score(w, b), "constant": base, "x": x, "optimum": best}
+            board.add({**one, **figures, "n": problem.n, "p": problem.size})
         elif (done := ours(problem, best, one, float(str(one["epsilon"])))) is not None:
             board.add(done)
     left = [one for one in missing if one["method"] == "diffprivlib"]

@@ -118,7 +118,7 @@ class Trace:
         if function is None:
             return
         self.functions[function] = None
-        caller, depth, at = None, frame.f_code.co_name not in ANONYMOUS, frame.f_back
+        caller, depth, at = None, int(frame.f_code.co_name not in ANONYMOUS), frame.f_back
         while at is not None:
             above = identify(at.f_code)
             if above is not None:

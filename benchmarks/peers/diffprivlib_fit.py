@@ -15,7 +15,7 @@ import numpy as np
 from diffprivlib.models import LinearRegression, LogisticRegression
 
 
-def model(problem: dict[str, np.ndarray], epsilon: float, seed: int):
+def model(problem: dict[str, np.ndarray], epsilon: float, seed: int) -> LinearRegression | LogisticRegression:
     if problem["loss"] == "squared":
         bounds = (problem["low"], np.ones(len(problem["low"])))
         return LinearRegression(epsilon=epsilon, bounds_X=bounds, bounds_y=(-1, 1), random_state=seed)

@@ -11,7 +11,8 @@ import json
 import sys
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from cnn import cnn, memory, one_thread, pictures, reset_peak
@@ -19,11 +20,15 @@ from opacus import PrivacyEngine
 from opacus.utils.batch_memory_manager import BatchMemoryManager
 from torch.utils.data import DataLoader, TensorDataset
 
+Loader = DataLoader[Any]
+Loss = Callable[..., Any]  # that of ghost clipping returns no tensor
+Parts = tuple[torch.nn.Module, torch.optim.Optimizer, Loss, Loader]
 
-def private(mode: str, records: TensorDataset, model: torch.nn.Module, batch: int) -> tuple:
+
+def private(mode: str, records: TensorDataset, model: torch.nn.Module, batch: int) -> Parts:
     """Model, optimiser, loss and loader of Opacus: Poisson batches, noise multiplier 1, clip 1."""
     sgd, loss = torch.optim.SGD(model.parameters(), lr=0.1), torch.nn.CrossEntropyLoss()
-    loader = DataLoader(records, batch_size=batch)
+    loader: Loader = DataLoader(records, batch_size=batch)
     settings = {"module": model, "optimizer": sgd, "data_loader": loader, "noise_multiplier": 1.0, "max_grad_norm": 1.0}
     if mode == "ghost":
         model, sgd, loss, loader = PrivacyEngine().make_private(**settings, criterion=loss, grad_sample_mode=mode)
@@ -33,7 +38,7 @@ def private(mode: str, records: TensorDataset, model: torch.nn.Module, batch: in
 
 
 @contextlib.contextmanager
-def portions(loader: DataLoader, sgd: torch.optim.Optimizer, limit: str) -> Iterator[DataLoader]:
+def portions(loader: Loader, sgd: torch.optim.Optimizer, limit: str) -> Iterator[Loader]:
     if not limit:
         yield loader
         return
@@ -42,7 +47,7 @@ def portions(loader: DataLoader, sgd: torch.optim.Optimizer, limit: str) -> Iter
         yield parts
 
 
-def one_pass(model: torch.nn.Module, sgd: torch.optim.Optimizer, loss: object, loader: DataLoader, limit: str) -> int:
+def one_pass(model: torch.nn.Module, sgd: torch.optim.Optimizer, loss: Loss, loader: Loader, limit: str) -> int:
     """Steps over one pass; how many pictures they have read."""
     read = 0
     with portions(loader, sgd, limit) as parts:

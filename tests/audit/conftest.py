@@ -8,9 +8,13 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr
 from scipy.stats import binom
+
+Sampler = Callable[[int], NDArray[np.float64]]
+Pair = tuple[Sampler, Sampler]
 
 
 @dataclass(frozen=True)
@@ -53,10 +57,10 @@ def pure_claim() -> type[PureClaim]:
 
 
 @pytest.fixture(scope="session")
-def gaussian_pair() -> Callable[..., tuple]:
+def gaussian_pair() -> Callable[..., Pair]:
     """(sampler of N(0, 1), sampler of N(μ, 1)), both fed by one generator."""
 
-    def pair(mu: float, rng: np.random.Generator, shape: tuple[int, ...] = ()) -> tuple:
+    def pair(mu: float, rng: np.random.Generator, shape: tuple[int, ...] = ()) -> Pair:
         return (lambda k: rng.normal(size=(k, *shape)), lambda k: rng.normal(size=(k, *shape)) + mu)
 
     return pair

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.pipeline import make_pipeline
 
@@ -30,10 +34,15 @@ MAPS = {
 
 
 @pytest.fixture(params=MAPS, ids=str)
-def model(request):
+def model(request: pytest.FixtureRequest) -> Any:
     return clone(MAPS[request.param])
 
 
 @pytest.fixture
-def table():
-    return lambda n=30, seed=0: np.random.default_rng(seed).normal(size=(n, 64))
+def table() -> Callable[..., NDArray[np.float64]]:
+    """Records of 64 columns."""
+
+    def made(n: int = 30, seed: int = 0) -> NDArray[np.float64]:
+        return np.random.default_rng(seed).normal(size=(n, 64))
+
+    return made

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,6 @@ def state_dir(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 
 
 @pytest.fixture
-def forget(state_dir: Path):
+def forget(state_dir: Path) -> Callable[[], None]:
     """Make the per-user anchors disappear, as on another machine."""
     return lambda: shutil.rmtree(state_dir / "anchors", ignore_errors=True)

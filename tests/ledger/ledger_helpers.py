@@ -142,6 +142,9 @@ def fork_under_threads(path: str) -> None:
 
 if __name__ == "__main__":
     _, name, *arguments = sys.argv
-    {"reserve_many": reserve_many, "crash_nursery": crash_nursery, "fork_under_threads": fork_under_threads}[name](
-        *arguments
-    )
+    roles: dict[str, Callable[..., None]] = {
+        "reserve_many": reserve_many,
+        "crash_nursery": crash_nursery,
+        "fork_under_threads": fork_under_threads,
+    }
+    roles[name](*arguments)
