@@ -25,7 +25,10 @@ from tacit.solvers import (
     Session,
 )
 
-N = 2000
+RUNS, CONFIDENCE = 1000, 0.8
+"""As sharp as 2000 runs at 95 %: of Gaussian pairs 10 % (15 %) beyond a claim of μ = 2.08, 83 % (98 %) are caught, there
+88 % (100 %); of those that just attain it, 4 % are blamed (none there). Seeds are fixed; ``make attack`` has more runs."""
+MANY = 20_000
 HERE, THERE = 1_000_000, 2_000_000
 BUDGET = Budget(8.0, 1e-3)
 
@@ -48,8 +51,8 @@ def neighbours(p: int, loss=None, n: int = 3):
     return (Records(Design(X), target) for target in (t, t2))
 
 
-def audit(solver, problem: Task, pair, budget: Budget = BUDGET, statistic=lambda v: v.sum(), n: int = N):
-    """The audit of a solver's coefficients, and the certificate it must not exceed."""
+def audit(solver, problem: Task, pair, budget: Budget = BUDGET, n: int = RUNS, confidence: float = CONFIDENCE):
+    """The audit of the sum of a solver's coefficients, and the certificate it must not exceed."""
     prepared = solver.prepare(problem, budget)
     certificate = certify(prepared.plan, delta=budget.delta)
     assert certificate.epsilon(budget.delta) <= budget.epsilon * (1 + 1e-9)
@@ -57,12 +60,12 @@ def audit(solver, problem: Task, pair, budget: Budget = BUDGET, statistic=lambda
     def sampler(records: Records, seed: int):
         def one(i: int) -> float:
             session = Session(certificate, problem.records, Streams(seed + i))
-            return float(statistic(prepared.solve(records, session).v))
+            return float(prepared.solve(records, session).v.sum())
 
         return lambda k: np.array([one(i) for i in range(k)])
 
     here, there = pair
-    return audit_gdp(sampler(here, HERE), sampler(there, THERE), n), certificate
+    return audit_gdp(sampler(here, HERE), sampler(there, THERE), n, confidence=confidence), certificate
 
 
 # Small steps and clips: every release carries the record's full, constant contribution, and the end is their sum.
@@ -84,8 +87,16 @@ def test_what_is_right_stays_below_its_certificate(name):
     solver, p, loss = CASES[name]
     found, certificate = audit(solver, task(3, p, loss), neighbours(p, loss))
     assert not found.verdict(certificate).violated
-    if name in {"coordinate", "coordinate, blocks", "coordinate, full", "gradient"}:  # where every release counts
-        assert found.mu_lower >= 0.75 * certificate.mu
+    assert found.mu_lower >= (0.6 if "metric" in name else 0.75) * certificate.mu  # of the metric not all is visible
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_many_runs_stay_below_and_come_near(name):
+    solver, p, loss = CASES[name]
+    found, certificate = audit(solver, task(3, p, loss), neighbours(p, loss), n=MANY, confidence=0.95)
+    assert not found.verdict(certificate).violated
+    assert found.mu_lower >= (0.7 if "metric" in name else 0.85) * certificate.mu
 
 
 def test_zero_out_costs_half():
@@ -100,8 +111,10 @@ def test_zero_out_costs_half():
 
 def test_poisson_batches_stay_below():
     solver = ProximalSGD(batch_size=1, passes=1, step=1e-3, clip=0.5)
-    found, certificate = audit(solver, task(3, 1), neighbours(1))
-    assert not found.verdict(certificate).violated
+    found, certificate = audit(solver, task(3, 1), neighbours(1), Budget(4.0, 1e-3))
+    verdict = found.verdict(certificate)
+    assert not verdict.violated
+    assert verdict.observed_delta >= 0.85 * verdict.certified_delta  # the attack sees nearly all of it
 
 
 def test_the_final_model_of_a_cyclic_run_stays_below():
@@ -111,10 +124,10 @@ def test_the_final_model_of_a_cyclic_run_stays_below():
     assert found.mu_lower >= 0.5 * certificate.mu
 
 
-def perturbation_audit(n: int = N):
+def perturbation_audit():
     """Opposite labels of one record on one feature, through the code that users call."""
     budget = Budget(8.0, 1e-3, view="final_model")
-    return audit(ObjectiveTilt(), task(3, 1, Logistic()), neighbours(1, Logistic()), budget, n=n)
+    return audit(ObjectiveTilt(), task(3, 1, Logistic()), neighbours(1, Logistic()), budget)
 
 
 def test_the_tilted_optimum_stays_below():
@@ -125,7 +138,7 @@ def test_the_tilted_optimum_stays_below():
 
 # -- planted bugs ---------------------------------------------------------------------------------------------------
 
-LOUD = ("coordinate", "coordinate, blocks", "gradient")
+LOUD = ("coordinate", "coordinate, blocks", "gradient", "metric", "metric, logistic")
 
 
 @pytest.mark.parametrize("name", LOUD)
@@ -133,7 +146,7 @@ def test_noise_too_small_is_caught(name, monkeypatch):
     right = channel_module.sensitivity
     monkeypatch.setattr(channel_module, "sensitivity", lambda *a: 0.6 * right(*a))
     solver, p, loss = CASES[name]
-    found, certificate = audit(solver, task(3, p, loss), neighbours(p, loss))
+    found, certificate = audit(solver, task(3, p, loss), neighbours(p, loss), n=400)
     assert found.verdict(certificate).violated
 
 
