@@ -25,7 +25,7 @@ def test_own_loop():
 
 
 def test_train_cnn_on_digits():
-    out = output_of("train_cnn.py", "--epochs", "10")
+    out = output_of("train_cnn.py", "--epochs", "3")
     lines = {line.split()[0]: float(line.split()[2]) for line in out.splitlines() if " accuracy " in line}
     assert set(lines) == {"dpsgd", "bandmf", "noisecurve"}
     assert min(lines.values()) > 0.75

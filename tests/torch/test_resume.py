@@ -188,6 +188,7 @@ torch.save(model.state_dict(), {out!r})
 
 
 def _run(tmp_path, name: str, pause: float, *, kill_after: float | None = None) -> None:
+    """Run the script to its end in this process, or in one that is killed after its first checkpoint."""
     script = textwrap.dedent(SCRIPT).format(
         here=str(tmp_path),
         pause=pause,
@@ -195,16 +196,18 @@ def _run(tmp_path, name: str, pause: float, *, kill_after: float | None = None) 
         ledger=str(tmp_path / f"{name}.ledger"),
         out=str(tmp_path / f"{name}.pt"),
     )
+    if kill_after is None:
+        exec(script, {"__name__": "script"})
+        return
     process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    if kill_after is not None:
-        deadline = time.monotonic() + 60
-        while not (tmp_path / f"{name}.checkpoint").exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        time.sleep(kill_after)
-        process.send_signal(signal.SIGKILL)
-    assert process.wait(timeout=120) == (0 if kill_after is None else -signal.SIGKILL)
+    deadline = time.monotonic() + 60
+    while not (tmp_path / f"{name}.checkpoint").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(kill_after)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait(timeout=120) == -signal.SIGKILL
     process.stdout.close()
 
 
