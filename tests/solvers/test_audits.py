@@ -92,9 +92,12 @@ def test_what_is_right_stays_below_its_certificate(name):
 
 @pytest.mark.attack
 @pytest.mark.parametrize("name", sorted(CASES))
-def test_many_runs_stay_below_and_come_near(name):
+def test_many_runs_stay_below_and_come_near(name, record_property):
     solver, p, loss = CASES[name]
     found, certificate = audit(solver, task(3, p, loss), neighbours(p, loss), n=MANY, confidence=0.95)
+    record_property("runs", MANY)
+    record_property("mu_lower", found.mu_lower)
+    record_property("mu", certificate.mu)
     assert not found.verdict(certificate).violated
     assert found.mu_lower >= (0.7 if "metric" in name else 0.85) * certificate.mu
 
