@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tacit import plan_cyclic
+from tacit.solvers.hidden import plan_cyclic
 from tacit.accounting import poisson_epsilon
 from tacit.cli import app
 from tacit.report.plan import rounded_up

@@ -9,7 +9,8 @@ import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 
-from tacit import Convolution, Dense, DPBlockMLPClassifier, DPBlockMLPRegressor, Ledger
+from tacit import DPBlockMLPClassifier, DPBlockMLPRegressor, Ledger
+from tacit.problem.layers import Convolution, Dense
 from tacit.accounting import gdp_epsilon
 from tacit.errors import BudgetExhausted, InvalidInput, NotCovered
 from tacit.release import SEEDED

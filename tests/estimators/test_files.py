@@ -25,8 +25,6 @@ from typer.testing import CliRunner
 import tacit
 from tacit import (
     DPNMF,
-    Convolution,
-    Dense,
     DPBlockMLPClassifier,
     DPBlockMLPRegressor,
     DPConvexReLUClassifier,
@@ -48,6 +46,7 @@ from tacit import (
     load_model,
     save_model,
 )
+from tacit.problem.layers import Convolution, Dense
 from tacit._codec import decode, encode
 from tacit.cli import app
 from tacit.errors import InvalidInput

@@ -85,9 +85,9 @@ def test_json_round_trip(value):
 
 
 def test_a_view_of_all_iterates_holds_nothing_else():
-    assert to_json(AllIterates()) == {"type": "AllIterates"}
+    assert encode(AllIterates()) == {"type": "AllIterates"}
     with pytest.raises(InvalidInput, match="claimed"):  # of older files: what a paper would claim
-        from_json({"type": "AllIterates", "claimed": None})
+        decode({"type": "AllIterates", "claimed": None})
 
 
 def test_different_plans_have_different_digests():
