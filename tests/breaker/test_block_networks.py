@@ -14,8 +14,13 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.base import clone
+from tacit.run import SEEDED, Channel, Streams
+from tacit.run.blocks import PROBLEMS, Block, BlockSum, GradientStep, Together, joined
+from tacit.run.channel import sensitivity
+from tacit.run.sums import BlockNetwork, LayerStatistic, TableRows
+from tacit.run.sums.network import example_block
 
-import tacit.estimators.block_networks as block_networks
+import tacit.estimators.block_model as block_model
 from tacit.audit import audit_epsilon, audit_gdp
 from tacit.errors import InvalidInput, NotCovered, TacitError
 from tacit.estimators import DPSelection
@@ -26,11 +31,6 @@ from tacit.mechanism import Adjacency
 from tacit.problem.layers import Convolution, Dense
 from tacit.problem.moments import moments_bound, moments_diameter
 from tacit.problem.network import Architecture, Hidden, architecture
-from tacit.run import SEEDED, Channel, Streams
-from tacit.run.blocks import PROBLEMS, Block, BlockSum, GradientStep, Together, joined
-from tacit.run.channel import sensitivity
-from tacit.run.sums import BlockNetwork, LayerStatistic, TableRows
-from tacit.run.sums.network import example_block
 from tacit.solvers.blocks import plan_blocks, run_blocks
 from tacit.solvers.network import layer_blocks
 
@@ -608,8 +608,8 @@ def test_a_ledger_is_charged_once_and_before_any_row_is_read(
             return DPBlockMLPClassifier((4,), budget=ledger, **PUBLIC)
         return DPBlockMLPRegressor((4,), budget=ledger, **NUMBERS)
 
-    monkeypatch.setattr(block_networks, "BlockNetwork", stop)
-    monkeypatch.setattr(block_networks._BlockNetworkModel, "_inputs", stop)
+    monkeypatch.setattr(block_model, "BlockNetwork", stop)
+    monkeypatch.setattr(block_model.BlockNetworkModel, "_inputs", stop)
     poor = Ledger(tmp_path / "small.ledger", epsilon=0.5, delta=1e-5)
     with pytest.raises(TacitError):
         model(poor).fit(table(), halves())
@@ -698,7 +698,7 @@ BAD: dict[str, dict[str, Any]] = {
 def test_bad_parameters_are_refused_before_anything_is_spent_or_read(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(block_networks._BlockNetworkModel, "_inputs", stop)
+    monkeypatch.setattr(block_model.BlockNetworkModel, "_inputs", stop)
     ledger = Ledger(tmp_path / "a.ledger", epsilon=9.0, delta=1e-3)
     model = DPBlockMLPClassifier(**{"hidden_layer_sizes": (4,), **PUBLIC, "budget": ledger, **BAD[name]})
     with pytest.raises((InvalidInput, NotCovered)):

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 from sklearn.base import clone
 
-from tacit import DPNMF, DPBlockMLPClassifier, DPBlockMLPRegressor, DPSelection, Ledger, load_model, save_model
+from tacit import DPNMF, DPBlockMLPClassifier, DPBlockMLPRegressor, DPSelection, Ledger
 from tacit.errors import InvalidInput
 from tacit.estimators import (
     DPConvexReLUClassifier,
@@ -19,7 +16,6 @@ from tacit.estimators import (
     DPRidge,
     DPSoftmaxRegression,
 )
-from tacit.estimators.files import _digest
 from tacit.problem import Penalty
 from tacit.solvers import MetricDescent, NoisyCyclicDescent, named
 
@@ -121,37 +117,3 @@ def test_a_promise_about_every_iterate_needs_no_such_note():
         model = DPRidge(solver="metric", view=view, **REGRESSION).fit(X, T)
         assert model.certificate_.view == "every iterate"
         assert not any("final model" in note for note in model.notes_)
-
-
-# -- files of older versions, which wrote every default --------------------------------------------------------------
-
-OLD = {
-    "residuals": (DPNMF(2, **FACTORS), None, {"step_size": 5.0, "person_share": 0.5}),
-    "a stated step": (DPNMF(2, **FACTORS), None, {"step_size": 3.0, "person_share": 0.2}),
-    "gradient": (DPNMF(2, update="gradient", **FACTORS), None, {"step_size": 5.0, "noise_threshold": 1.0}),
-    "layers": (
-        DPBlockMLPClassifier((4,), classes=[0, 1], **BLOCKS, **STATISTICS),
-        Y,
-        {"step_size": 4.0, "last_step": 0.1},
-    ),
-    "partition": (DPSoftmaxRegression(classes=[0, 1], **NETWORK, **SHOWN), Y, {"partition": "secret"}),
-    "penalty": (DPGeneralizedLinear("squared", "none", **REGRESSION), T, {"l1_ratio": 0.5, "alpha": 1e-3}),
-}
-
-
-@pytest.mark.parametrize("name", OLD)
-def test_an_old_file_is_loaded_and_its_model_can_be_fitted_again(name, tmp_path: Path):
-    model, y, written = OLD[name]
-    model = clone(model).fit(X, y)
-    path = tmp_path / "m.json"
-    save_model(model, path)
-    document = json.loads(path.read_text())
-    document["parameters"] |= written
-    document["digest"] = _digest(document)
-    path.write_text(json.dumps(document))
-    loaded = load_model(path)
-    assert loaded.certificate_ == model.certificate_
-    method = "transform" if y is None else "predict"
-    assert np.array_equal(getattr(loaded, method)(X), getattr(model, method)(X))
-    clone(loaded).fit(X, y)
-    save_model(loaded, path)
