@@ -619,7 +619,7 @@ def test_what_cannot_be_saved_is_said(name: str, tmp_path: Path) -> None:
 def test_a_map_of_the_users_own_is_not_saved(tmp_path: Path) -> None:
     model = DPSoftmaxRegression(features=NormScaler(), **LABELLED).fit(X, THREE)
     model.features = OwnMap()
-    with pytest.raises(InvalidInput, match="features"):
+    with pytest.raises(InvalidInput, match="OwnMap"):
         save_model(model, tmp_path / "m.json")
     assert not list(tmp_path.iterdir())
 
@@ -873,7 +873,7 @@ def test_arrays_of_all_kinds(dtype: str, shape: tuple[int, ...]) -> None:
     array = RNG.normal(size=shape).round(2)
     array = np.asarray(array).astype(dtype)
     assert same(back(array), array)
-    assert alike(back(np.asfortranarray(array)), array)
+    assert alike(back(np.asarray(array, order="F")), array)
     assert back(array).flags.writeable
 
 

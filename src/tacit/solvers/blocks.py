@@ -250,10 +250,8 @@ class BlockLayout:
         variances = noise_variances(noise_schedule, passes, k).ravel()
         relative = np.sqrt(_shares(shares, described)[None, :] / (variances[:, None] / variances.min()))
         lipschitz = _coupling(coupling, described, variances, shown)
-        return cls(
-            described, records, k, passes, sampling, relative, relation, shown, turns, lipschitz, extra_mechanism, unit,
-            label,
-        )  # fmt: skip
+        said = (sampling, relative, relation, shown, turns, lipschitz, extra_mechanism, unit, label)
+        return cls(described, records, k, passes, *said)
 
     def make(self, noise: float) -> Plan:
         """What a run with this noise multiplier releases."""
@@ -282,10 +280,8 @@ class BlockLayout:
 
     def plan(self, noise: float, certificate: Certificate) -> BlockPlan:
         """The plan of this noise multiplier, with its certificate."""
-        ratio = self.relative / noise
-        return BlockPlan(
-            self.blocks, self.n, self.n_batches, self.epochs, self.sampling, ratio, certificate, self.view, self.order
-        )
+        ratio, turns = self.relative / noise, (self.n_batches, self.epochs)
+        return BlockPlan(self.blocks, self.n, *turns, self.sampling, ratio, certificate, self.view, self.order)
 
     def noise_of(self, ratio: Array) -> float:
         """The noise multiplier at which the first release has its part of ``ratio``."""
