@@ -53,6 +53,7 @@ def case(name: str) -> dict[str, object]:
     G = rng.standard_normal((b, K * max(P, 1)), dtype=np.float32)
     whole, products, noise = [], [], []
     for _ in range(ROUNDS):
+        certificate = plan.certificate
 
         def run(certificate=certificate) -> None:
             with open_session(certificate, records) as session:
