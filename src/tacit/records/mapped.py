@@ -65,9 +65,8 @@ class Mapped:
         """Some mapped rows: a copy, or a view of a private table if they follow each other."""
         if self.fits:
             whole = self.whole()
-            if self._maps and len(index) and (np.diff(index) == 1).all() and isinstance(whole, np.ndarray):
-                return whole[index[0] : index[-1] + 1]
-            return _taken(whole, index)
+            private = bool(self._maps) and isinstance(whole, np.ndarray)
+            return whole[index[0] : index[-1] + 1] if private and _follow(index) else _taken(whole, index)
         return self._mapped(_taken(self._source, index))
 
     def _goes_by_rows(self) -> bool:
@@ -105,3 +104,10 @@ class Mapped:
 
 def _taken(X: Any, index: NDArray[np.intp]) -> Any:
     return X.tocsr()[index] if sparse.issparse(X) else X[index]
+
+
+def _follow(index: NDArray[np.intp]) -> bool:
+    """Whether each number is the one after the last."""
+    if not len(index) or index[-1] - index[0] != len(index) - 1:
+        return False
+    return bool((index[1:] > index[:-1]).all())

@@ -89,7 +89,7 @@ class _Outputs(Query):
 
     def total(self, rows: Rows, state: Array, members: Members) -> Array:
         """Two matrix products for each replica."""
-        return np.stack([self._one(rows, theta, np.flatnonzero(m)) for theta, m in zip(state, members, strict=True)])
+        return np.array([self._one(rows, theta, np.flatnonzero(m)) for theta, m in zip(state, members, strict=True)])
 
     def contributions(self, rows: Rows, state: Array) -> Array:
         """One record at a time."""
