@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # what type checkers and editors see; ``tests/test_architecture.py`` holds it equal to ``_HOMES``
     from tacit.accounting import Certificate as Certificate
-    from tacit.accounting import calibrate as calibrate
     from tacit.accounting import certify as certify
+    from tacit.accounting.calibration import calibrate as calibrate
     from tacit.audit import audit_epsilon as audit_epsilon
     from tacit.audit import audit_gdp as audit_gdp
     from tacit.audit import audit_one_run as audit_one_run
@@ -91,7 +91,7 @@ _HOMES = {
     "audit_epsilon": "tacit.audit",
     "audit_gdp": "tacit.audit",
     "audit_one_run": "tacit.audit",
-    "calibrate": "tacit.accounting",
+    "calibrate": "tacit.accounting.calibration",
     "certificate_of": "tacit.estimators",
     "certify": "tacit.accounting",
     "load_model": "tacit.estimators",

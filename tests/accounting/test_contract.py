@@ -287,7 +287,7 @@ def test_hidden_views_refuse_what_the_chain_theorems_do_not_know():
         m = Mechanism(adjacency="replace-one", ratio=0.5, steps=12, view=hidden(12, **change))
         said = {theorem.id: bound for theorem, bound in compare_theorems(m)}
         assert list(said) == IDS
-        for name in ("last-iterate", "last-iterate-averaged", "published-diffusion"):
+        for name in ("last-iterate", "last-iterate-averaged"):
             assert isinstance(said[name], NotCovered)
         assert certify(m).mu == pytest.approx(0.5 * math.sqrt(12))
 

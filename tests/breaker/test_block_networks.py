@@ -14,11 +14,6 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.base import clone
-from tacit.run import SEEDED, Channel, Streams
-from tacit.run.blocks import PROBLEMS, Block, BlockSum, GradientStep, Together, joined
-from tacit.run.channel import sensitivity
-from tacit.run.sums import BlockNetwork, LayerStatistic, TableRows
-from tacit.run.sums.network import example_block
 
 from tacit.audit import audit_epsilon, audit_gdp
 from tacit.errors import InvalidInput, NotCovered, TacitError

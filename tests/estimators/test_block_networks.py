@@ -10,9 +10,9 @@ from sklearn.base import clone
 from sklearn.datasets import load_digits
 
 from tacit import DPBlockMLPClassifier, DPBlockMLPRegressor, Ledger
-from tacit.problem.layers import Convolution, Dense
 from tacit.accounting import gdp_epsilon
 from tacit.errors import BudgetExhausted, InvalidInput, NotCovered
+from tacit.problem.layers import Convolution, Dense
 from tacit.release import SEEDED
 
 

@@ -36,7 +36,6 @@ from tacit import (
     DPLinearRegression,
     DPLinearSVC,
     DPLogisticRegression,
-    DPQuantileScaler,
     DPRidge,
     DPSelection,
     DPSoftmaxRegression,
@@ -46,11 +45,10 @@ from tacit import (
     load_model,
     save_model,
 )
-from tacit.problem.layers import Convolution, Dense
 from tacit._codec import decode, encode
 from tacit.cli import app
 from tacit.errors import InvalidInput
-from tacit.estimators import files, load_all
+from tacit.estimators import DPQuantileScaler, files, load_all
 from tacit.estimators.base import ESTIMATORS
 from tacit.estimators.positive import DPPoissonRegressor
 from tacit.estimators.stored import NOT_KEPT
@@ -66,6 +64,7 @@ from tacit.maps import (
     ReluGates,
 )
 from tacit.problem import ElasticNet, Huber
+from tacit.problem.layers import Convolution, Dense
 from tacit.solvers import CoordinateDescent, MetricDescent
 from tacit.solvers.nmf import NMFOptions
 from tacit.solvers.schedules import Optimised

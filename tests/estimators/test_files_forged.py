@@ -18,8 +18,6 @@ from sklearn.preprocessing import PolynomialFeatures
 
 from tacit import (
     DPNMF,
-    Convolution,
-    Dense,
     DPBlockMLPClassifier,
     DPBlockMLPRegressor,
     DPConvexReLUClassifier,
@@ -32,6 +30,7 @@ from tacit import (
 )
 from tacit._codec import encode
 from tacit.maps import Deskew, NormScaler, RandomFourier, fourier
+from tacit.problem.layers import Convolution, Dense
 from tacit.solvers.nmf import NMFOptions
 from tacit.solvers.schedules import Optimised
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from tacit import DPNMF, DPBlockMLPClassifier, DPBlockMLPRegressor, DPSelection, Ledger
+from tacit import DPNMF, DPBlockMLPClassifier, DPBlockMLPRegressor, DPSelection, Ledger, load_model, save_model
 from tacit.errors import InvalidInput
 from tacit.estimators import (
     DPConvexReLUClassifier,

@@ -323,7 +323,7 @@ def test_long_lists_of_items_are_freed_of_noise():
 
 @pytest.mark.parametrize("update", list(UPDATES))
 def test_e13_what_would_go_negative_is_projected(update, monkeypatch):
-    """Errata E13: Algorithm 3 of DP-MBCD has no projection. The noisy step (or solution) has negative entries; ours not."""
+    """Errata E13: Algorithm 3 of DP-MBCD has no projection; its noisy steps and solutions go negative, ours do not."""
     seen = []
 
     def spy(function, argument):

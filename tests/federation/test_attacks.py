@@ -509,8 +509,15 @@ def test_a_federation_needs_a_node() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"epochs": 0}, {"update": "magic"}, {"init_seed": -1}, {"timeout": 0.0}, {"item_names": "abc"}]
-    + [{"options": NMFOptions(noise_schedule="none")}, {"options": NMFOptions(contribution_norm=1e-9)}],
+    [
+        {"epochs": 0},
+        {"update": "magic"},
+        {"init_seed": -1},
+        {"timeout": 0.0},
+        {"item_names": "abc"},
+        {"options": NMFOptions(noise_schedule="none")},
+        {"options": NMFOptions(contribution_norm=1e-9)},
+    ],
     ids=str,
 )
 def test_settings_are_refused_before_nodes_are_asked(settings: dict[str, Any]) -> None:

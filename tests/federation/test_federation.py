@@ -429,7 +429,7 @@ def test_a_node_does_not_change_its_split_because_a_server_says_so(splits: tuple
     ids=["step", "threshold", "share"],
 )
 def test_settings_without_effect_are_refused_before_nodes_are_asked(update: str, idle: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInput, match="has no effect with (update|release)="):
+    with pytest.raises(InvalidInput, match=r"has no effect with (update|release)="):
         FederatedNMF(2, update=update, options=NMFOptions(**idle))
     assert FederatedNMF(2, update="gradient").proposal.step_size == 5.0
 

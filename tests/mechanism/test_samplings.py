@@ -112,9 +112,10 @@ def test_what_is_assumed_is_said(sampling):
 def test_batches_of_others_are_not_drawn_here(sampling):
     with pytest.raises(MechanismMismatch, match=r"drawn elsewhere: to run this mechanism here, certify"):
         sampling.draw(N, 1, Streams(0))
+    certificate = certify(Mechanism(adjacency="zero-out", ratio=0.5, steps=4, sampling=sampling))
+    session = open_session(certificate, InMemory(np.zeros((N, 1))))
     with pytest.raises(MechanismMismatch, match="drawn elsewhere"):
-        certificate = certify(Mechanism(adjacency="zero-out", ratio=0.5, steps=4, sampling=sampling))
-        open_session(certificate, InMemory(np.zeros((N, 1)))).release(VectorSum(1.0))
+        session.release(VectorSum(1.0))
     assert sampling.evidence is Evidence.DECLARED
 
 

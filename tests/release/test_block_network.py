@@ -256,9 +256,9 @@ def test_a_sum_in_float32_equals_one_in_float64_to_its_precision():
 def test_data_of_other_shapes_are_refused(shape):
     network = architecture((5,), (4,), 3)
     blocks = tuple(Block(c.name, np.ones(c.map.weights), 1.0, GradientStep(1.0)) for c in network.connections)
+    problem, start = BlockNetwork(network, blocks), tuple(b.start for b in blocks)
     with pytest.raises(InvalidInput, match="data differ"):
-        problem = BlockNetwork(network, blocks)
-        problem.totals(tuple(b.start for b in blocks), Rows(np.zeros((6, shape[0])), np.zeros((6, shape[1]))))
+        problem.totals(start, Rows(np.zeros((6, shape[0])), np.zeros((6, shape[1]))))
     with pytest.raises(InvalidInput, match="announce their sums"):
         BlockNetwork(network, blocks[:1])
 

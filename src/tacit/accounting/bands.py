@@ -17,7 +17,7 @@ from scipy import optimize
 from tacit import _validate
 from tacit.accounting import pld
 from tacit.accounting.banded import banded_rate
-from tacit.accounting.calibrate import banded_noise_multiplier
+from tacit.accounting.calibration import banded_noise_multiplier
 from tacit.accounting.poisson import sampled_curve
 from tacit.errors import InvalidInput, NotCovered
 from tacit.mechanism import Adjacency, Schedule
