@@ -82,7 +82,7 @@ def test_the_plan_of_numbers_is_known_before_the_data():
     X, y = rng.uniform(-1, 1, size=(300, 2)), rng.uniform(-1, 1, size=(300, 3))
     settings = {"epsilon": 1.0, "delta": 1e-5, "feature_bounds": (-1, 1), "target_bounds": (-1, 1), "epochs": 2}
     model = DPBlockMLPRegressor((4,), **settings)
-    assert model.planned_certificate(300, 2, outputs=3).plan == model.fit(X, y).certificate_.plan
+    assert model.planned_certificate(300, 2, n_outputs=3).plan == model.fit(X, y).certificate_.plan
     assert model.planned_certificate(300, 2).plan == model.fit(X, y[:, 0]).certificate_.plan
     assert model.predict(X).shape == (300,)
 

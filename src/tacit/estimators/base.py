@@ -207,6 +207,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         Returns:
             The certificate, without the mark of a seed.
         """
+        if sparse and not self.__sklearn_tags__().input_tags.sparse:
+            raise InvalidInput(f"{type(self).__name__} takes no sparse table: convert it by toarray()")
         table = dataclasses.replace(self._shape(n_records, n_features), sparse=sparse)
         if n_outputs is not None and table.classes is None:
             table = dataclasses.replace(table, outputs=_validate.positive_int(n_outputs=n_outputs))

@@ -241,7 +241,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
     def _fitted(self, planned: LinearFit, solution: list[Coefficients], table: Table) -> dict[str, Any]:
         (one,) = solution
         return {
-            **super()._fitted(planned, solution, table),
+            **LinearModel._fitted(self, planned, solution, table),
             "coef_": one.coef,
             "intercept_": one.intercept,
             "coef_standard_errors_": one.standard_errors,
@@ -278,7 +278,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
     def _fitted(self, planned: LinearFit, solution: list[Coefficients], table: Table) -> dict[str, Any]:
         errors = [one.standard_errors for one in solution if one.standard_errors is not None]
         return {
-            **super()._fitted(planned, solution, table),
+            **LinearModel._fitted(self, planned, solution, table),
             "classes_": table.classes,
             "coef_": np.stack([one.coef for one in solution]),
             "intercept_": np.array([one.intercept for one in solution]),

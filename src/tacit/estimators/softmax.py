@@ -122,8 +122,8 @@ class DPSoftmaxRegression(OutputClassifier):
         self.progress = progress
         self.random_state = random_state
 
-    def _keeps_zero(self) -> bool:
-        return not self.fit_intercept
+    def _intercept(self) -> bool:
+        return bool(self.fit_intercept)
 
     def _lifted(self, width: int, norm: float) -> tuple[int, float]:
         if not self.fit_intercept:

@@ -179,7 +179,7 @@ def figure_cyclic(*plans: CertifiedNumbers, delta: float, products: Sequence[flo
     Raises:
         InvalidInput: if there is no plan, one is of Poisson batches, or a product is out of range.
 
-    >>> from tacit import plan_cyclic
+    >>> from tacit.solvers.hidden import plan_cyclic
     >>> plan = plan_cyclic(1.0, 1e-5, n=600, batch_size=100, epochs=5)
     >>> figure_cyclic(plan, delta=1e-5, products=[0.01, 0.03]).savefig("epsilon.svg")  # doctest: +SKIP
     """
