@@ -206,6 +206,9 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
         Returns:
             The certificate, without the mark of a seed.
+
+        Raises:
+            InvalidInput: for a sparse table, if the estimator takes none.
         """
         if sparse and not self.__sklearn_tags__().input_tags.sparse:
             raise InvalidInput(f"{type(self).__name__} takes no sparse table: convert it by toarray()")
