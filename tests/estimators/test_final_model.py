@@ -15,7 +15,8 @@ from sklearn.preprocessing import Binarizer, FunctionTransformer, OneHotEncoder,
 from tacit import DPConvexReLUClassifier, DPConvexReLURegressor, DPSoftmaxRegression, maps
 from tacit.errors import InvalidInput, NotCovered
 from tacit.estimators import DPQuantileScaler, DPStandardScaler
-from tacit.records import InMemory, mapped
+from tacit.records import InMemory
+from tacit.records import rows as rows_module
 from tacit.release import Session
 
 SMALL: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "epochs": 2}
@@ -214,7 +215,7 @@ def test_a_record_that_no_map_can_take_leaves_the_others_as_they_are() -> None:
 @pytest.mark.parametrize("kept", [True, False])
 def test_functions_of_others_see_one_record_at_a_time_in_random_batches(monkeypatch: Any, kept: bool) -> None:
     """A user's matrix product treats each record by itself, but rounds it by its place: gates must not see that."""
-    monkeypatch.setattr(mapped, "MAX_CACHE_BYTES", 2**30 if kept else 0)
+    monkeypatch.setattr(rows_module, "MAX_CACHE_BYTES", 2**30 if kept else 0)
     X, y = table()
     seen: list[int] = []
 

@@ -14,7 +14,7 @@ from tacit.errors import InvalidInput
 from tacit.estimators import DPLinearRegression, private_mean, private_quantiles, private_variance
 from tacit.inputs.grids import grids_of
 from tacit.mechanism import Adjacency
-from tacit.solvers.quantile import histogram_quantiles
+from tacit.solvers.stages import histogram_quantiles
 
 RELATIONS = [a.value for a in Adjacency]
 BIG = {"epsilon": 1e8, "delta": 1e-5}

@@ -9,7 +9,7 @@ import pytest
 from tacit import Ledger
 from tacit.errors import InvalidInput
 from tacit.estimators import DPQuantileScaler, DPStandardScaler, private_mean, private_quantiles, private_variance
-from tacit.inputs.entries import check_entries
+from tacit.inputs.tables import check_entries
 from tacit.maps import BoundsScaler, PublicOneHotEncoder, RandomFourier
 
 X = np.random.default_rng(0).uniform(0, 1, (40, 2))

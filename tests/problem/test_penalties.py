@@ -11,7 +11,7 @@ from scipy import optimize
 from tacit.errors import InvalidInput
 from tacit.estimators.generalized import DPGeneralizedLinear
 from tacit.problem import ElasticNet, Penalty
-from tacit.solvers.quadratic import minimise
+from tacit.solvers.stages import minimise
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ import pytest
 from tacit import DPConvexReLUClassifier, DPSoftmaxRegression
 from tacit.maps import PublicSteps, RandomFourier, Shorten, Standardise
 from tacit.problem import Softmax
-from tacit.records import InMemory, Rows, mapped
+from tacit.records import InMemory, Rows
+from tacit.records import rows as rows_module
 from tacit.release.queries import LinearOutputs
 
 NETWORK: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5, "epochs": 2, "classes": [0, 1], "random_state": 0}
@@ -53,7 +54,7 @@ def test_rows_that_change_while_they_are_summed_stay_bounded(
     """Rows of the user's own float32 table are checked, and then read again: another thread has the time between."""
     X = np.random.default_rng(0).normal(size=(300, 3)).astype(np.float32)
     y = (X[:, 0] > 0).astype(int)
-    monkeypatch.setattr(mapped, "MAX_CACHE_BYTES", 2**30 if fits else 0)
+    monkeypatch.setattr(rows_module, "MAX_CACHE_BYTES", 2**30 if fits else 0)
     gradient = Softmax.gradient
 
     def meanwhile(self: Any, *arguments: Any) -> Any:
@@ -109,7 +110,7 @@ def test_a_table_that_is_too_large_is_never_made_whole(monkeypatch: pytest.Monke
     (whole,) = InMemory(X).through(features).parts()
     assert whole.fits
     table = whole.X
-    monkeypatch.setattr(mapped, "MAX_CACHE_BYTES", 500 * 40 * 4 - 1)
+    monkeypatch.setattr(rows_module, "MAX_CACHE_BYTES", 500 * 40 * 4 - 1)
     seen: list[int] = []
     plain = PublicSteps.__call__
     monkeypatch.setattr(PublicSteps, "__call__", lambda self, rows: seen.append(len(rows)) or plain(self, rows))
@@ -118,14 +119,14 @@ def test_a_table_that_is_too_large_is_never_made_whole(monkeypatch: pytest.Monke
     for index in (np.arange(20, 60), np.array([4, 400, 7])):
         assert np.array_equal(rows.take(index).X, table[index])
     assert max(seen) == 40
-    monkeypatch.setattr(mapped, "MAX_CACHE_BYTES", 500 * 40 * 4)
+    monkeypatch.setattr(rows_module, "MAX_CACHE_BYTES", 500 * 40 * 4)
     (rows,) = InMemory(X).through(features).parts()
     assert rows.fits
 
 
 def test_a_large_table_is_made_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """What lies between source and result takes the memory of a chunk."""
-    monkeypatch.setattr(mapped, "CHUNK", 64)
+    monkeypatch.setattr(rows_module, "CHUNK", 64)
     X, seen = np.random.default_rng(0).normal(size=(500, 3)), []
     plain = Standardise.__call__
     monkeypatch.setattr(Standardise, "__call__", lambda self, rows: seen.append(len(rows)) or plain(self, rows))

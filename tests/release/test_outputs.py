@@ -8,7 +8,8 @@ import pytest
 from tacit.errors import InvalidInput
 from tacit.maps import ReluGates, Shorten
 from tacit.problem import OneVsRest, Softmax, SquaredOutputs
-from tacit.records import InMemory, Rows, mapped
+from tacit.records import InMemory, Rows
+from tacit.records import rows as rows_module
 from tacit.release.queries import GatedOutputs, LinearOutputs, open_gates
 from tacit.release.query import Members, Query
 
@@ -128,7 +129,7 @@ def test_rows_that_do_not_fit_into_memory_give_the_same_sums(gated, monkeypatch)
     norm = np.sqrt(2.0) if gated else 1.0
     state, members = rng.normal(size=(1, 72 if gated else 18)), rng.random((1, 300)) < 0.3
     whole = query.total(kept(X, y, norm), state, members)
-    monkeypatch.setattr(mapped, "MAX_CACHE_BYTES", 1000)
+    monkeypatch.setattr(rows_module, "MAX_CACHE_BYTES", 1000)
     lazily = kept(X, y, norm)
     assert not lazily.fits
     part = query.total(lazily, state, members)

@@ -18,7 +18,7 @@ from tacit.records import InMemory
 from tacit.release import Query, Session
 from tacit.release.queries import CountedSum, HistogramSum, MomentSum, VectorSum
 from tacit.solvers.base import Budget
-from tacit.solvers.quantile import histogram_quantiles
+from tacit.solvers.stages import histogram_quantiles
 
 __all__ = ["Moments", "OneRelease", "PlannedMeans", "PlannedMoments", "PlannedQuantiles", "levels_of"]
 

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidInput
-from tacit.inputs.entries import check_entries
-from tacit.inputs.tables import labels_of
+from tacit.inputs.tables import check_entries, labels_of
 
 __all__ = ["check_distinct", "class_list", "class_numbers", "mixed_labels"]
 

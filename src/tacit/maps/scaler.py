@@ -12,8 +12,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 
 from tacit.errors import InvalidInput
 from tacit.inputs.bounds import bounds_of
-from tacit.inputs.entries import check_entries
-from tacit.inputs.tables import sanitise_errors, validate_shape, validate_table
+from tacit.inputs.tables import check_entries, sanitise_errors, validate_shape, validate_table
 from tacit.maps.bounds import FeatureBounds
 from tacit.maps.steps import norm_of_rows, public_step
 

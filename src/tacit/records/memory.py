@@ -9,8 +9,7 @@ import numpy as np
 
 from tacit.maps import RowMap
 from tacit.records.base import Records, TargetMap
-from tacit.records.mapped import Mapped
-from tacit.records.rows import Rows
+from tacit.records.rows import Mapped, Rows
 
 __all__ = ["InMemory"]
 

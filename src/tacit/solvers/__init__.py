@@ -1,7 +1,6 @@
 """What asks: solvers turn what a session releases into a model, and have no record in their scope."""
 
-from tacit.solvers.base import SOLVERS, VIEWS, Budget, Solution, Solver
-from tacit.solvers.choice import choose, solver_factory
+from tacit.solvers.base import SOLVERS, VIEWS, Budget, Solution, Solver, choose, solver_factory
 from tacit.solvers.constant import ConstantModel
 from tacit.solvers.coordinate import CoordinateDescent
 from tacit.solvers.cyclic import NoisyCyclicDescent

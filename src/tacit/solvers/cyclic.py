@@ -18,7 +18,7 @@ from tacit.release import GradientChain, Session
 from tacit.release.queries import LossGradient
 from tacit.solvers.base import Budget, Solution, Solver
 from tacit.solvers.schedules import decaying
-from tacit.solvers.standardise import standardise
+from tacit.solvers.stages import standardise
 
 __all__ = ["NoisyCyclicDescent"]
 

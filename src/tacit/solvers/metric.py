@@ -31,9 +31,7 @@ from tacit.release.queries import (
 )
 from tacit.solvers.base import Budget, Solution, Solver
 from tacit.solvers.constant import ConstantModel
-from tacit.solvers.quadratic import minimise, positive_part
-from tacit.solvers.quantile import ROUNDS, noisy_quantile
-from tacit.solvers.standardise import Standard, standardise
+from tacit.solvers.stages import ROUNDS, Standard, minimise, noisy_quantile, positive_part, standardise
 
 __all__ = ["MetricDescent"]
 

@@ -19,8 +19,8 @@ from tacit.problem.moments import moments_bound, moments_diameter
 from tacit.problem.network import Architecture
 from tacit.release.queries import BlockNetwork, LayerStatistic, symmetric
 from tacit.release.queries.network import layer_size
-from tacit.solvers.quadratic import positive_part
 from tacit.solvers.schedules import balanced_shares
+from tacit.solvers.stages import positive_part
 
 __all__ = ["LAYER_UPDATES", "Falling", "LayerSolve", "block_network", "layer_shares", "public_weights"]
 

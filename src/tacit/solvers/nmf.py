@@ -20,8 +20,8 @@ from tacit.problem import ElasticNet, moments_bound, moments_weight
 from tacit.problem.blocks import Block, GradientStep, Position
 from tacit.release.queries import ItemStatistic, symmetric
 from tacit.release.queries.factors import PASSES, statistic_size
-from tacit.solvers.quadratic import positive_part
 from tacit.solvers.schedules import NoiseSchedule, Optimised
+from tacit.solvers.stages import positive_part
 
 __all__ = [
     "UPDATES",

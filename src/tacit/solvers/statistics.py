@@ -15,7 +15,7 @@ from tacit.problem import Problem, Squared
 from tacit.release import Session
 from tacit.release.queries import GramSum, symmetric
 from tacit.solvers.base import Budget, Solution, Solver
-from tacit.solvers.quadratic import minimise, positive_part
+from tacit.solvers.stages import minimise, positive_part
 
 __all__ = ["NoisyStatistics"]
 

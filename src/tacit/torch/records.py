@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
 from tacit.errors import InvalidInput, MechanismMismatch
-from tacit.inputs.entries import check_entries
+from tacit.inputs.tables import check_entries
 from tacit.torch.objective import Record
 
 __all__ = ["Records", "Team", "like_parameters", "seeded"]
