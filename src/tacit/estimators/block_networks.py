@@ -13,8 +13,8 @@ from tacit.errors import InvalidInput
 from tacit.estimators.base import Table
 from tacit.estimators.block_model import BlockNetworkModel, BoundedColumns, NetworkFit, OneHot
 from tacit.estimators.fitted import CHANGED, check_single_target
-from tacit.inputs.labels import class_list, class_numbers
-from tacit.inputs.tables import columns_of, labels_of, validate_table
+from tacit.inputs.labels import class_list, encode_labels
+from tacit.inputs.tables import columns_of, validate_table
 from tacit.ledger import Ledger
 from tacit.maps import target_bounds
 from tacit.problem.network import LOSSES
@@ -143,9 +143,8 @@ class DPBlockMLPClassifier(ClassifierMixin, BlockNetworkModel):  # type: ignore[
 
     def _read(self, X: Any, y: Any) -> tuple[Table, Any, Any]:
         X, y = validate_table(self, X, y)
-        y = labels_of(y)
-        classes, marks = class_list(self.classes, y)
-        (n, p), index = X.shape, class_numbers(classes, y)
+        classes, marks, index = encode_labels(self.classes, y)
+        n, p = X.shape
         return Table(n, p, False, X.dtype, len(classes), classes, marks), X, index
 
     def _shape(self, n_records: int, n_features: int) -> Table:

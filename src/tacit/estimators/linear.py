@@ -15,9 +15,9 @@ from tacit.errors import InvalidInput
 from tacit.estimators.base import PrivateEstimator, Table
 from tacit.estimators.fitted import CHANGED, check_numbers, is_selected
 from tacit.inputs.bounds import bounds_of
-from tacit.inputs.labels import class_list, class_numbers
+from tacit.inputs.labels import class_list, encode_labels
 from tacit.inputs.parameters import check_magnitude
-from tacit.inputs.tables import labels_of, numbers_of, validate_table
+from tacit.inputs.tables import numbers_of, validate_table
 from tacit.maps import FeatureBounds, TargetBounds, feature_bounds, target_bounds
 from tacit.mechanism import Adjacency, Plan
 from tacit.problem import Facts, Loss, Penalty, Problem
@@ -262,9 +262,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
     def _read(self, X: Any, y: Any) -> tuple[Table, Any, Any]:
         self._check_given()
         X, y = validate_table(self, X, y, accept_sparse="csc")
-        y = labels_of(y)
-        classes, marks = class_list(self.classes, y)
-        index = class_numbers(classes, y)
+        classes, marks, index = encode_labels(self.classes, y)
         n, p = X.shape
         return Table(n, p, sparse.issparse(X), X.dtype, len(classes), classes, marks), X, index
 

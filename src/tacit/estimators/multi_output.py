@@ -17,8 +17,8 @@ from tacit.errors import InvalidInput, NotCovered
 from tacit.estimators.base import PrivateEstimator, Table
 from tacit.estimators.fitted import CHANGED, agree, check_numbers, check_plan, check_steps
 from tacit.estimators.rooms import check_room, same_steps
-from tacit.inputs.labels import class_list, class_numbers
-from tacit.inputs.tables import labels_of, validate_table
+from tacit.inputs.labels import class_list, encode_labels
+from tacit.inputs.tables import validate_table
 from tacit.maps import FeatureBounds, PublicSteps, RowMap, Shorten, feature_bounds, feature_norm
 from tacit.maps.chain import PUBLIC_VALUE, transformed
 from tacit.maps.steps import parts
@@ -307,11 +307,10 @@ class OutputClassifier(ClassifierMixin, OutputModel):  # type: ignore[misc]
 
     def _read(self, X: Any, y: Any) -> tuple[Table, Any, Any]:
         X, y = validate_table(self, X, y)
-        y = labels_of(y)
-        classes, marks = class_list(self.classes, y)
+        classes, marks, index = encode_labels(self.classes, y)
         n, p = X.shape
         table = Table(n, p, dtype=X.dtype, outputs=len(classes), classes=classes, marks=marks)
-        return table, X, class_numbers(classes, y)
+        return table, X, index
 
     def _shape(self, n_records: int, n_features: int) -> Table:
         classes, marks = class_list(self.classes, ())

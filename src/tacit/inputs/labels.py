@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tacit.errors import InvalidInput
 from tacit.inputs.tables import check_entries, labels_of
 
-__all__ = ["check_distinct", "class_list", "class_numbers", "mixed_labels"]
+__all__ = ["check_distinct", "class_list", "class_numbers", "encode_labels", "mixed_labels"]
 
 _KINDS = (str, bytes, numbers.Real | np.bool_)
 
@@ -40,6 +40,21 @@ def check_distinct(name: str, labels: Sequence[Any], least: int = 1) -> None:
 def mixed_labels(name: str) -> InvalidInput:
     """The error about a list of several kinds of labels."""
     return InvalidInput(f"{name} must hold labels of one kind: all words, all numbers, or all truth values")
+
+
+def encode_labels(stated: Any, y: Any) -> tuple[Any, tuple[str, ...], NDArray[np.intp]]:
+    """The classes, sorted; what the certificate must say about them; and which class each label is.
+
+    Args:
+        stated: the labels that may occur, or None.
+        y: the labels of the records, one-dimensional.
+
+    Returns:
+        Classes, marks, and numbers from 0.
+    """
+    y = labels_of(y)
+    classes, marks = class_list(stated, y)
+    return classes, marks, class_numbers(classes, y)
 
 
 def class_list(stated: Any, y: Any) -> tuple[Any, tuple[str, ...]]:
