@@ -23,7 +23,7 @@ ORDER = (
     "_codec",
     "kernels",
     "problem",
-    "factorisation",
+    "noise",
     "mechanism",
     "accounting",
     "ledger",

@@ -44,7 +44,7 @@ NAMES = (
     "auditing",
     "block_networks",
     "curvature",
-    "factorisation",
+    "correlated_noise",
     "features",
     "federated",
     "final_model",

@@ -61,7 +61,7 @@ def _import_everything_described() -> None:
 
 _import_everything_described()
 EVERY = {tag: cls for tag, cls in registered().items() if cls.__module__.startswith("tacit.")}
-IN_PLANS = ("tacit.mechanism", "tacit.factorisation")
+IN_PLANS = ("tacit.mechanism", "tacit.noise")
 """What names a promise; the records of models are below (``RECORDS``)."""
 OURS = {tag: cls for tag, cls in EVERY.items() if cls.__module__.startswith(IN_PLANS) or hasattr(cls, "examples")}
 EACH = pytest.mark.parametrize("cls", OURS.values(), ids=list(OURS))

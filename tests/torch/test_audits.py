@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tacit.audit import audit_gdp
-from tacit.factorisation import Strategy, square_root
+from tacit.noise import Strategy, square_root
 from tacit.release import channel as channel_module
 from tacit.torch import TrainingPlan
 from tacit.torch import gradients as gradients_module

@@ -17,9 +17,9 @@ from torch import nn
 import tacit
 from tacit.accounting import certify
 from tacit.errors import BudgetExhausted, InvalidInput, MechanismMismatch
-from tacit.factorisation import Strategy, optimise, prefix_sum, square_root
 from tacit.ledger import Ledger
 from tacit.mechanism import Adjacency, CorrelatedNoise, CyclicPoisson, Poisson
+from tacit.noise import Strategy, optimise, prefix_sum, square_root
 from tacit.release import SEEDED
 from tacit.torch import TrainingPlan
 from tacit.torch.plan import RECORDS_APART

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.errors import BudgetExhausted, MechanismMismatch
-from tacit.factorisation import StreamingNoise, StreamState
 from tacit.mechanism import Adjacency, CorrelatedNoise, FullBatch, Independent, Mechanism
+from tacit.noise import StreamingNoise, StreamState
+from tacit.noise.streams import Streams
 from tacit.release.query import Bounded, Members
-from tacit.release.streams import Streams
 
 __all__ = ["Channel", "Checkpoint", "noise_std", "sensitivity"]
 

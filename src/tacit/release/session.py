@@ -14,11 +14,11 @@ from tacit.errors import MechanismMismatch
 from tacit.ledger import Ledger
 from tacit.maps import RowMap
 from tacit.mechanism import Adjacency, AllIterates, Mechanism
+from tacit.noise.streams import SEEDED, Streams
 from tacit.records import Records, Rows, TargetMap
 from tacit.release.chain import Chain
 from tacit.release.channel import Channel, Checkpoint
 from tacit.release.query import QUERIES, Bounded, Members, Query
-from tacit.release.streams import SEEDED, Streams
 from tacit.release.sweep import Sweep
 
 __all__ = ["Progress", "Session", "marked_certificate", "open_session"]

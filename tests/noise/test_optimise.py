@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import minimize
 
 from tacit.errors import InvalidInput
-from tacit.factorisation import (
+from tacit.noise import (
     Strategy,
     certified_bound,
     from_gram,
@@ -27,7 +27,7 @@ from tacit.factorisation import (
     toeplitz_sensitivity,
     unit_columns,
 )
-from tacit.factorisation.strategies import inside
+from tacit.noise.strategies import inside
 
 
 def dense_minimum(A: np.ndarray, b: int) -> float:

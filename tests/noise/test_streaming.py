@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tacit.errors import BudgetExhausted, InvalidInput
-from tacit.factorisation import (
+from tacit.noise import (
     BufferedToeplitz,
     Strategy,
     StreamingNoise,

@@ -14,8 +14,8 @@ from scipy.optimize import minimize
 
 from tacit import _validate
 from tacit.errors import InvalidInput
-from tacit.factorisation.sensitivity import toeplitz_sensitivity
 from tacit.kernels.banded import buffered_impulse
+from tacit.noise.sensitivity import toeplitz_sensitivity
 
 __all__ = ["BufferedToeplitz", "optimise_buffered"]
 

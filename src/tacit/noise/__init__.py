@@ -1,16 +1,16 @@
 """Strategies C for correlated noise: what they are held against, the best ones with certificates, rows of C⁻¹Z."""
 
-from tacit.factorisation.blt import BufferedToeplitz, optimise_buffered
-from tacit.factorisation.optimum import (
+from tacit.noise.blt import BufferedToeplitz, optimise_buffered
+from tacit.noise.optimum import (
     Optimum,
     certified_bound,
     optimise,
     optimise_toeplitz,
     stationary_columns,
 )
-from tacit.factorisation.sensitivity import separated_sensitivity, toeplitz_sensitivity
-from tacit.factorisation.spectrum import Decays, Modes, compress_modes, compress_spectrum
-from tacit.factorisation.strategies import (
+from tacit.noise.sensitivity import separated_sensitivity, toeplitz_sensitivity
+from tacit.noise.spectrum import Decays, Modes, compress_modes, compress_spectrum
+from tacit.noise.strategies import (
     Strategy,
     from_gram,
     identity,
@@ -20,8 +20,8 @@ from tacit.factorisation.strategies import (
     toeplitz,
     unit_columns,
 )
-from tacit.factorisation.streaming import StreamingNoise, StreamState
-from tacit.factorisation.workloads import (
+from tacit.noise.streaming import StreamingNoise, StreamState
+from tacit.noise.workloads import (
     Filter,
     LowRank,
     Workload,

@@ -18,9 +18,9 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from tacit import _validate
 from tacit.errors import BudgetExhausted, InvalidInput
-from tacit.factorisation.blt import BufferedToeplitz
-from tacit.factorisation.strategies import Strategy, checked
 from tacit.kernels.banded import combine
+from tacit.noise.blt import BufferedToeplitz
+from tacit.noise.strategies import Strategy, checked
 
 __all__ = ["StreamState", "StreamingNoise"]
 

@@ -19,7 +19,8 @@ from scipy.optimize import minimize
 
 from tacit import _validate
 from tacit.errors import InvalidInput
-from tacit.factorisation.strategies import (
+from tacit.kernels.banded import band_sum, toeplitz_solve
+from tacit.noise.strategies import (
     Strategy,
     inside,
     resized,
@@ -27,8 +28,7 @@ from tacit.factorisation.strategies import (
     square_root_coefficients,
     unit_columns,
 )
-from tacit.factorisation.workloads import Workload, prefix_sum
-from tacit.kernels.banded import band_sum, toeplitz_solve
+from tacit.noise.workloads import Workload, prefix_sum
 
 __all__ = ["Optimum", "certified_bound", "optimise", "optimise_toeplitz", "stationary_columns"]
 

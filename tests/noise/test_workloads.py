@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tacit.errors import InvalidInput
-from tacit.factorisation import (
+from tacit.noise import (
     Strategy,
     compress_modes,
     compress_spectrum,
@@ -21,7 +21,7 @@ from tacit.factorisation import (
     square_root,
     unit_columns,
 )
-from tacit.factorisation.strategies import inside
+from tacit.noise.strategies import inside
 
 T = 30
 RATES = np.linspace(1.0, 0.1, T)

@@ -8,7 +8,7 @@ import time
 import numpy as np
 from run import parser
 
-from tacit.factorisation import (
+from tacit.noise import (
     StreamingNoise,
     identity,
     noisecurve_workload,

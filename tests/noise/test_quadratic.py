@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tacit.factorisation import Strategy, StreamingNoise, identity, noisecurve_workload, optimise, prefix_sum
+from tacit.noise import Strategy, StreamingNoise, identity, noisecurve_workload, optimise, prefix_sum
 
 T, B, RUNS, ETA, SIGMA = 120, 6, 1000, 0.5, 0.3
 MU = np.logspace(0, -3, 12)

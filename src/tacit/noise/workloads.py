@@ -19,9 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
 from tacit.errors import InvalidInput
-from tacit.factorisation.spectrum import compress_modes, compress_spectrum
 from tacit.kernels.banded import filtered, filtered_gradient, inverse_rows, multipliers, product
 from tacit.kernels.modes import mode_gradient, mode_solve
+from tacit.noise.spectrum import compress_modes, compress_spectrum
 
 __all__ = [
     "Filter",
