@@ -13,7 +13,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["bar", "console", "print_json", "working"]
+__all__ = ["console", "print_json", "watched_bar", "working"]
 
 
 def console() -> Console:
@@ -49,7 +49,7 @@ def print_json(data: object) -> None:
 
 
 @contextlib.contextmanager
-def bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
+def watched_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
     """A progress bar on stderr, on a terminal only."""
     if not watched():
         yield None

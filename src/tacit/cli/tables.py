@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from tacit._files import write_whole
-from tacit.cli.console import bar, console, print_json, working
-from tacit.cli.failures import discreet
+from tacit.cli.console import console, print_json, watched_bar, working
+from tacit.cli.failures import hide_record_errors
 
 __all__ = ["demo", "fit", "ledger", "make_schema", "predict"]
 
@@ -61,14 +61,14 @@ def fit(
         "clip": clip,
         "random_state": seed,
     }
-    with discreet(), bar("fitting") as progress:
+    with hide_record_errors(), watched_bar("fitting") as progress:
         from tacit.tables import fitting, reading
         from tacit.tables.schema import Schema
 
         fitting.check_output(output, data, schema, ledger)
         public, table = Schema.read(schema), reading.open_table(data, separator)
         watched = None if ledger is None else fitting.open_ledger(ledger)
-        with discreet(watched):
+        with hide_record_errors(watched):
             fitted, records = fitting.fit_table(table, public, target, model, options | {"ledger": watched}, progress)
             fitted.save(output)
     from tacit.tables import summary
@@ -87,7 +87,7 @@ def predict(
     separator: Annotated[str, _SEPARATOR] = ",",
 ) -> None:
     """Predict the target of every record, as CSV. Records that the model was not fitted on get no privacy from it."""
-    with discreet(), working("predicting …"):
+    with hide_record_errors(), working("predicting …"):
         from tacit.tables import fitting, reading
 
         if output is not None:
@@ -113,7 +113,7 @@ def make_schema(
 
     Of bounds and categories (or classes), fill in one and leave the other.
     """
-    with discreet():
+    with hide_record_errors():
         from tacit.tables import fitting, reading
         from tacit.tables.schema import template
 
@@ -144,6 +144,6 @@ def demo() -> None:
     """Fit private models on real data (bundled with scikit-learn) beside one that is not private."""
     from tacit.report.demo import run_demo
 
-    with bar("fitting") as progress:
+    with watched_bar("fitting") as progress:
         results = run_demo(progress)
     results.print(console())

@@ -174,7 +174,7 @@ class OutputModel(PrivateEstimator):
         if isinstance(self.features, type) or not hasattr(self.features, "transform"):
             raise InvalidInput("features must be a public feature map, e.g. tacit.maps.RandomFourier(2000)")
         steps = clone(self.features)
-        marks = _vouched(steps)
+        marks = _declared_by(steps)
         probe = np.full((1, p), PUBLIC_VALUE, dtype)  # public steps read the number of columns: not a record's values
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -192,7 +192,7 @@ class OutputModel(PrivateEstimator):
         return norm
 
     def _declared_marks(self) -> tuple[str, ...]:
-        return () if self.features is None else _vouched(self.features)
+        return () if self.features is None else _declared_by(self.features)
 
     def _feature_rows(self, X: Any, last: Shorten) -> NDArray[Any]:
         """Rows as the fit saw them; a record that the maps cannot take has none, and no error tells about it."""
@@ -359,7 +359,7 @@ def default_clip(epsilon: float, delta: float, n: int, size: int) -> float:
     return float(np.clip(signal / 500, 0.1, 1.0))
 
 
-def _vouched(steps: Any) -> tuple[str, ...]:
+def _declared_by(steps: Any) -> tuple[str, ...]:
     """What the user vouches for in public steps; private ones are refused: this estimator would not pay for them."""
     try:
         found = list(parts(steps, type(steps).__name__))

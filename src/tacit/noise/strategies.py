@@ -16,7 +16,7 @@ from tacit.kernels.banded import filtered, product
 
 __all__ = [
     "Strategy",
-    "checked",
+    "checked_bands",
     "from_gram",
     "identity",
     "inside",
@@ -42,7 +42,7 @@ class Strategy:
     bands: Array
 
     def __post_init__(self) -> None:
-        C = checked(self.bands)
+        C = checked_bands(self.bands)
         C = C[:, : len(C)]
         own = np.where(inside(*C.shape), C, 0.0)
         own.flags.writeable = False
@@ -86,7 +86,7 @@ class Strategy:
         return f"Strategy(steps={self.steps}, n_bands={self.n_bands})"
 
 
-def checked(bands: ArrayLike) -> Array:
+def checked_bands(bands: ArrayLike) -> Array:
     """A new array of bands.
 
     Args:

@@ -20,7 +20,7 @@ from tacit import _validate
 from tacit.errors import BudgetExhausted, InvalidInput
 from tacit.kernels.banded import combine
 from tacit.noise.blt import BufferedToeplitz
-from tacit.noise.strategies import Strategy, checked
+from tacit.noise.strategies import Strategy
 
 __all__ = ["StreamState", "StreamingNoise"]
 
@@ -167,7 +167,7 @@ def _bands(strategy: Strategy | ArrayLike) -> Array:
     """C by columns; (1, b) stays what it is."""
     if isinstance(strategy, Strategy):
         return strategy.bands
-    C = checked(strategy)
+    C = checked_bands(strategy)
     return C if len(C) == 1 else Strategy(C).bands
 
 

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
 from tacit._codec import described
-from tacit._digits import up
+from tacit._digits import format_up
 from tacit.accounting import Certificate, calibrate, certify
 from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
 from tacit.mechanism import (
@@ -100,8 +100,8 @@ class BlockPlan:
         """Describe the plan in one line."""
         names = ", ".join(block.name for block in self.blocks)
         return (
-            f"ε = {up(self.certificate.epsilon(delta))} at δ = {delta:g} ({self.certificate.view}): blocks {names}; "
-            f"{self.epochs} epochs of {self.n_batches} batches, {self.sampling}"
+            f"ε = {format_up(self.certificate.epsilon(delta))} at δ = {delta:g} ({self.certificate.view}): "
+            f"blocks {names}; {self.epochs} epochs of {self.n_batches} batches, {self.sampling}"
         )
 
 

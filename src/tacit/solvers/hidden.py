@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit._codec import described
-from tacit._digits import up
+from tacit._digits import format_up
 from tacit.accounting import Certificate, calibrate, certify
 from tacit.errors import InvalidInput, NotCovered
 from tacit.mechanism import Adjacency, Mechanism, Partition, Plan, Poisson, Schedule, batch_count
@@ -154,7 +154,7 @@ class CertifiedNumbers(CyclicNumbers):
         """One line for people, which starts with ε if δ is given."""
         if delta is None:
             return super().describe()
-        promise = f"ε = {up(self.certificate.epsilon(delta))} at δ = {delta:g} ({self.certificate.view})"
+        promise = f"ε = {format_up(self.certificate.epsilon(delta))} at δ = {delta:g} ({self.certificate.view})"
         return f"{promise}: {super().describe()}"
 
 
