@@ -1,4 +1,4 @@
-"""Numbers for people, rounded to the side on which they still hold."""
+"""Format numbers for display, rounded in the conservative direction."""
 
 from __future__ import annotations
 

@@ -57,7 +57,8 @@ class Remaining:
     def __str__(self) -> str:
         return (
             f"remaining: ε = {format_down(self.epsilon, 6)} at δ = {self.delta:.6g}; Gaussian part: "
-            f"μ = {format_down(self.mu, 6)}; basic part: (ε, δ) = ({format_down(self.basic_epsilon, 6)}, {format_down(self.basic_delta, 6)})"
+            f"μ = {format_down(self.mu, 6)}; basic part: "
+            f"(ε, δ) = ({format_down(self.basic_epsilon, 6)}, {format_down(self.basic_delta, 6)})"
         )
 
 

@@ -20,7 +20,7 @@ from tacit import _validate
 from tacit.errors import BudgetExhausted, InvalidInput
 from tacit.kernels.banded import combine
 from tacit.noise.blt import BufferedToeplitz
-from tacit.noise.strategies import Strategy
+from tacit.noise.strategies import Strategy, checked_bands
 
 __all__ = ["StreamState", "StreamingNoise"]
 
