@@ -9,7 +9,7 @@ import pytest
 from scipy import sparse
 
 from tacit import maps
-from tacit.maps import ROW_MAPS, Linear, Range
+from tacit.maps import ROW_MAPS, Linear, Range, Shorten
 
 maps.load_all()
 
@@ -81,3 +81,9 @@ def test_the_suite_notices_a_product_that_rounds_by_place():
     assert np.array_equal(ours(X)[:300], np.array([ours(X[[i]])[0] for i in range(300)]))
     np.testing.assert_allclose(ours(X), X @ ours.applied.T, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(ours.applied, M, atol=2.0**-17 * np.abs(M).max())
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_shortened_rows_of_any_precision_are_within_their_norm(dtype) -> None:
+    rows = Shorten(0.3, 5)(np.random.default_rng(0).normal(size=(500, 5)).astype(dtype))
+    assert np.linalg.norm(np.asarray(rows, np.float64), axis=1).max() <= 0.3
