@@ -11,9 +11,12 @@ from run import parser
 from tacit.accounting import certify
 from tacit.audit import audit_gdp
 from tacit.mechanism import Mechanism, Schedule
-from tacit.run import Channel, GradientChain, VectorSum, run_chain
+from tacit.records import InMemory
+from tacit.release import GradientChain, open_session
+from tacit.release.queries import VectorSum
 
 RUNS, REPEATS = 10_000, 20
+TOTAL = VectorSum(1.0)
 
 
 def full_batch(ratio: float):
@@ -21,11 +24,11 @@ def full_batch(ratio: float):
     certificate = certify(mechanism)
 
     def sampler(value: float):
-        total = VectorSum([[value], [0.0]], 1.0)
+        records = InMemory(np.array([[value], [0.0]]))
 
         def sample(k: int) -> np.ndarray:
-            channel = Channel(certificate, 2, replicas=k)
-            return sum(channel.release(total, np.zeros((k, 1))) for _ in range(4))[:, 0]
+            with open_session(certificate, records, replicas=k) as session:
+                return sum(session.release(TOTAL, np.zeros((k, 1))) for _ in range(4))[:, 0]
 
         return sample
 
@@ -34,13 +37,18 @@ def full_batch(ratio: float):
 
 def chain(noise_multiplier: float):
     steps = GradientChain(Schedule.constant(0.5, 24), 0.3, 1, 2)
-    totals = [VectorSum([[value], [0.0]], 1.0) for value in (1.0, -1.0)]
-    certificate = certify(steps.mechanism(totals[0], noise_multiplier))
+    certificate = certify(steps.mechanism(TOTAL, noise_multiplier))
 
-    def sampler(total: VectorSum):
-        return lambda k: run_chain(steps, total, certificate, np.zeros(1), replicas=k)[0][:, 0]
+    def sampler(value: float):
+        records = InMemory(np.array([[value], [0.0]]))
 
-    return certificate, sampler(totals[0]), sampler(totals[1])
+        def sample(k: int) -> np.ndarray:
+            with open_session(certificate, records, replicas=k) as session:
+                return session.run_chain(steps, TOTAL, np.zeros((k, 1)))[:, 0]
+
+        return sample
+
+    return certificate, sampler(1.0), sampler(-1.0)
 
 
 def main() -> None:

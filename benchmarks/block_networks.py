@@ -48,14 +48,15 @@ from sklearn.datasets import make_classification
 from steps import seconds
 from timing import version
 
-from tacit import Convolution, Dense, DPBlockMLPClassifier
+from tacit import DPBlockMLPClassifier
+from tacit.problem.layers import Convolution, Dense
 from tacit.problem.network import architecture
-from tacit.run import Channel, Streams
-from tacit.run.sums import BlockNetwork, TableRows
-from tacit.solvers.blocks import plan_blocks, run_blocks
-from tacit.solvers.network import layer_blocks
+from tacit.records import InMemory, Rows
+from tacit.release import Streams, open_session
+from tacit.solvers.blocks import BlockDescent, plan_blocks
+from tacit.solvers.network import block_network
 
-Cell, Rows = dict[str, Any], NDArray[Any]
+Cell, Array = dict[str, Any], NDArray[Any]
 VERSION = version()  # of all code of ours, when this run began
 DELTA, SEEDS, TUNING, TRAIN = 1e-5, 3, 1000, 50_000
 DATA, EPSILONS, NO_PRIVACY = ("mnist", "fashion_mnist"), (0.06, 0.5, 1.0, 4.0), 1e6
@@ -110,12 +111,12 @@ class Board:
         return cell
 
 
-def split(X: Rows, y: Rows, T: Rows, wanted: Rows, stage: str, train: int) -> tuple[Rows, Rows, Rows, Rows]:
+def split(X: Array, y: Array, T: Array, wanted: Array, stage: str, train: int) -> tuple[Array, Array, Array, Array]:
     """Training and test records; for tuning, both from the training records."""
     return (X, y, T, wanted) if stage == "test" else (X[:train], y[:train], X[train:], y[train:])
 
 
-def fitted(key: Cell, records: tuple[Rows, Rows], **more: Any) -> DPBlockMLPClassifier:
+def fitted(key: Cell, records: tuple[Array, Array], **more: Any) -> DPBlockMLPClassifier:
     steps = {"epochs": key["epochs"], "step_size": key["rate"]}
     seeds = {"init_seed": key["seed"], "random_state": key["seed"], "progress": False}
     return DPBlockMLPClassifier(epsilon=key["epsilon"], delta=DELTA, **steps, **seeds, **more).fit(*records)
@@ -125,7 +126,7 @@ def fitted(key: Cell, records: tuple[Rows, Rows], **more: Any) -> DPBlockMLPClas
 
 
 @functools.lru_cache(maxsize=1)
-def centred(name: str) -> tuple[Rows, Rows, Rows, Rows]:
+def centred(name: str) -> tuple[Array, Array, Array, Array]:
     X, y, T, wanted = pictures(name)
     X, T = ((A - A.mean(axis=1, keepdims=True)) / np.float32(255) for A in (X, T))
     return X, y, T, wanted
@@ -138,7 +139,7 @@ def network_cell(key: Cell) -> Cell:
     return {"accuracy": float(np.mean(found == wanted)), "certified": certified, "published": published}
 
 
-def blocks(key: Cell, X: Rows, y: Rows, T: Rows) -> tuple[Rows, float | None, float | None]:
+def blocks(key: Cell, X: Array, y: Array, T: Array) -> tuple[Array, float | None, float | None]:
     """Ours: predictions, ε, and what the paper would print."""
     private = key["epsilon"] is not None
     model = fitted(
@@ -183,7 +184,7 @@ def torch_network(layers: tuple[Any, ...]) -> Any:
     return nn.Sequential(*made[:-1])
 
 
-def descent(key: Cell, X: Rows, y: Rows, T: Rows) -> tuple[Rows, float | None, float | None]:
+def descent(key: Cell, X: Array, y: Array, T: Array) -> tuple[Array, float | None, float | None]:
     """DP-SGD or SGD in torch; the rate falls linearly to a tenth, as ours does."""
     import torch
 
@@ -262,7 +263,7 @@ def network_table(options: argparse.Namespace, board: Board) -> None:
 
 
 @functools.cache
-def synthetic() -> tuple[Rows, Rows, Rows, Rows]:
+def synthetic() -> tuple[Array, Array, Array, Array]:
     kinds = {"n_informative": 10, "n_redundant": 5, "n_classes": 5, "n_clusters_per_class": 1}
     X, y = make_classification(6000, 20, **kinds, random_state=0)
     return X[:4800], y[:4800], X[4800:], y[4800:]
@@ -278,7 +279,7 @@ def table4_cell(key: Cell) -> Cell:
     return {"accuracy": float(np.mean(model.predict(T) == wanted)), **figures}
 
 
-def table4_row(key: Cell, seeds: int, board: Board) -> tuple[Cell, Rows]:
+def table4_row(key: Cell, seeds: int, board: Board) -> tuple[Cell, Array]:
     """Of the table, and the accuracies themselves in percent."""
     tune = {"epochs": 20, "seed": TUNING, "stage": "tune"}
     tried = [board.get({**key, **tune, "rate": rate}) for rate in TABLE4[tuple(key["hidden"])]["rate"]]
@@ -294,7 +295,7 @@ def table4(seeds: int, board: Board) -> None:
     rows, gains = [], []
     for hidden, grid in TABLE4.items():
         for task, loss, epsilon in itertools.product(LAST_STEPS, grid["loss"], LEVELS):
-            found: dict[str, list[Rows]] = {}
+            found: dict[str, list[Array]] = {}
             for epochs, schedule in itertools.product(PASSES, grid["schedule"]):
                 key = {"loss": loss, "epsilon": epsilon, "epochs": epochs, "schedule": schedule}
                 row, accuracies = table4_row({"task": task, "hidden": list(hidden), **key}, seeds, board)
@@ -313,7 +314,7 @@ def table4(seeds: int, board: Board) -> None:
 # -- speed ----------------------------------------------------------------------------------------------------------
 
 
-def bare(x: Rows, weights: list[Rows], outputs: Rows) -> None:
+def bare(x: Array, weights: list[Array], outputs: Array) -> None:
     """The products and factorisations of one batch; states and residuals are whatever has their shape."""
     V1, V2, V3 = weights
     d1, d2 = (np.ones((len(x), V.shape[1]), x.dtype) for V in (V2, V3))
@@ -330,7 +331,7 @@ def bare(x: Rows, weights: list[Rows], outputs: Rows) -> None:
         np.matmul(np.ascontiguousarray(r.T), d)
 
 
-def solved(A: Rows) -> Rows:
+def solved(A: Array) -> Array:
     """(AAᵀ + I)⁻¹A in float64."""
     wide = A.astype(np.float64)
     return cho_solve(cho_factor(wide @ wide.T + np.eye(len(A))), wide).astype(A.dtype)
@@ -340,22 +341,24 @@ def speed(rounds: int = 9, batch: int = 1000, widths: tuple[int, ...] = (256, 25
     """Medians over rounds, in milliseconds, and ratios."""
     rng, n, network = np.random.default_rng(0), 4 * batch, architecture((784,), widths, 10)
     options = {"step_size": 1.0, "last_step": 0.1, "contribution_norm": None, "l2": 0.0}
-    described = layer_blocks(network, "gradient", seed=0, **options)
+    problem = block_network(network, "gradient", seed=0, **options)
     X = rng.standard_normal((n, 784), dtype=np.float32) / np.float32(28)
     y = np.eye(10, dtype=np.float32)[rng.integers(10, size=n)]
-    problem = BlockNetwork(TableRows(X), y, network, described.blocks)
-    plan = plan_blocks(1.0, DELTA, blocks=described.blocks, n=n, batch_size=batch, epochs=1, order="jacobi")
-    starts = tuple(block.start for block in described.blocks)
+    records, rows = InMemory(X, y), Rows(X, y)
+    plan = plan_blocks(1.0, DELTA, blocks=problem.blocks, n=n, batch_size=batch, epochs=1, order="jacobi")
+    starts = tuple(block.start for block in problem.blocks)
     design = np.hstack([X[:batch], np.ones((batch, 1), np.float32)])
     times: dict[str, list[float]] = {name: [] for name in ("sums", "bare32", "bare64", "step", "noise")}
     for turn in range(rounds + 1):
         index = (np.arange(batch) + turn * batch) % n
-        times["sums"].append(seconds(lambda index=index: problem.totals(starts, index), 3))
+        times["sums"].append(seconds(lambda index=index: problem.totals(starts, rows.take(index)), 3))
         for name, kind in (("bare32", np.float32), ("bare64", np.float64)):
             parts = (design.astype(kind), [W.astype(kind) for W in starts], y[:batch].astype(kind))
             times[name].append(seconds(lambda parts=parts: bare(*parts), 3))
-        channel = Channel(plan.certificate, n, streams=Streams())
-        times["step"].append(seconds(lambda channel=channel: run_blocks(plan, problem, channel), 1) / plan.steps)
+        descent = BlockDescent(plan, problem)
+        with open_session(plan.certificate, records) as session:
+            run = functools.partial(descent.solve, session)
+            times["step"].append(seconds(run, 1) / plan.steps)
         draw = Streams().at("noise")
         times["noise"].append(seconds(lambda draw=draw: [draw.standard_normal(W.size) for W in starts], 3))
     sizes = {"task": "speed", "version": VERSION, "batch": batch, "widths": list(widths)}

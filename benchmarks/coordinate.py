@@ -1,4 +1,4 @@
-"""Table 2 of 004: DP-CD against DP-SGD on real data, tuned alike; relative errors at the last iterate.
+"""Table 2 of DP-CD: DP-CD against DP-SGD on real data, tuned alike; relative errors at the last iterate.
 
 Objective: mean of (w·x − y)² + λ‖w‖₁ (California, Sparse LASSO) or of log(1 + exp(−y w·x)) + λ/2‖w‖² (Electricity), no
 intercept. The paper does not give λ; ours: California 1 (raw) and 0.1 (standardised, target centred), Electricity 1/n,
@@ -38,9 +38,10 @@ from sklearn.linear_model import Lasso
 
 from tacit.accounting import Certificate, certify
 from tacit.mechanism import Plan
-from tacit.problem import Design, Logistic, Penalty, Records, Squared, Task
-from tacit.run import Streams
-from tacit.solvers import Budget, CoordinateDescent, ProximalSGD, Session
+from tacit.problem import ElasticNet, Facts, Logistic, Problem, Squared
+from tacit.records import InMemory
+from tacit.release import open_session
+from tacit.solvers import Budget, CoordinateDescent, ProximalSGD, Solver
 
 PASSES = (2, 5, 10, 20, 50)
 TARGET = 5.0
@@ -55,25 +56,36 @@ PUBLISHED = {
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class Case:
     """A task with its records, and what the paper takes as given."""
 
     name: str
-    task: Task
-    records: Records
+    task: Problem
+    X: np.ndarray
+    y: np.ndarray
     epsilon: float
     batches: tuple[int, ...]
+
+    @property
+    def n(self) -> int:
+        """Records."""
+        return len(self.X)
+
+    @functools.cached_property
+    def records(self) -> InMemory:
+        """For the library."""
+        return InMemory(self.X, self.y)
 
     @functools.cached_property
     def budget(self) -> Budget:
         """(ε, 1/n²), replace-one."""
-        return Budget(self.epsilon, 1 / self.task.records**2)
+        return Budget(self.epsilon, 1 / self.n**2)
 
     @functools.cached_property
     def second_moment(self) -> np.ndarray:
         """XᵀX/n."""
-        X = self.records.design.matrix
-        return X.T @ X / self.task.records
+        X = self.X
+        return X.T @ X / self.n
 
     @functools.cached_property
     def M(self) -> np.ndarray:
@@ -88,69 +100,71 @@ class Problem:
     @functools.cached_property
     def rows(self) -> tuple[np.ndarray, np.ndarray]:
         """Records row by row, and their norms: for batches."""
-        X = np.ascontiguousarray(self.records.design.matrix)
+        X = np.ascontiguousarray(self.X)
         return X, np.linalg.norm(X, axis=1)
 
     @functools.cached_property
     def minimum(self) -> float:
         """Of the objective, without privacy."""
-        X, t, penalty = self.records.design.matrix, self.records.offset, self.task.penalty
-        if not self.task.loss.margin:
-            fit = Lasso(penalty.l1[0], fit_intercept=False, precompute=X.T @ X, tol=1e-11, max_iter=10**6).fit(X, t)
-            return self.records.objective(self.task, fit.coef_)
+        X, y, penalty, loss = self.X, self.y, self.task.penalty, self.task.loss
+        if not loss.labels:
+            fit = Lasso(penalty.l1[0], fit_intercept=False, precompute=X.T @ X, tol=1e-11, max_iter=10**6).fit(X, y)
+            return self.objective(fit.coef_)
         scale = 1 / np.sqrt(np.diag(self.second_moment))
         scaled = penalty.rescaled(scale)
         A = X * scale
 
         def f(v: np.ndarray) -> tuple[float, np.ndarray]:
-            z = A @ v
-            loss = self.task.loss
-            return loss.value(z).mean() + scaled.value(v), A.T @ loss.derivative(z) / len(z) + scaled.l2 * v
+            f = A @ v
+            return loss.value(f, y).mean() + scaled.value(v), A.T @ loss.derivative(f, y) / len(f) + scaled.l2 * v
 
         settings = {"maxiter": 10**4, "ftol": 1e-15, "gtol": 1e-10}
         return float(optimize.minimize(f, np.zeros(len(scale)), jac=True, method="L-BFGS-B", options=settings).fun)
 
+    def objective(self, w: np.ndarray) -> float:
+        """Mean loss and penalty."""
+        return float(self.task.loss.value(self.X @ w, self.y).mean()) + self.task.penalty.value(w)
+
     def error(self, w: np.ndarray) -> float:
         """Relative to the minimum."""
-        return self.records.objective(self.task, w) / self.minimum - 1
+        return self.objective(w) / self.minimum - 1
 
 
-def problem(name: str, X: np.ndarray, y: np.ndarray, penalty: Penalty, *, margin: bool = False, **more) -> Problem:
+def problem(name: str, X: np.ndarray, y: np.ndarray, penalty: ElasticNet, *, labels: bool = False, **more) -> Case:
     n, reach = len(X), 2 * np.abs(X).max(axis=0)
-    loss = Logistic() if margin else Squared()
-    task = Task(loss, penalty, n, -reach, reach, False, 0.0 if margin else 2 * float(np.abs(y).max()))
-    records = Records(Design(X), np.zeros(n), y) if margin else Records(Design(X), y)
-    return Problem(name, task, records, more.pop("epsilon", 1.0), more.pop("batches", (16, 64, 512, 4096)))
+    facts = Facts(n, -reach, reach, 1.0 if labels else 2 * float(np.abs(y).max()))
+    task = Problem(Logistic() if labels else Squared(), penalty, facts, intercept=False)
+    return Case(name, task, X, y, more.pop("epsilon", 1.0), more.pop("batches", (16, 64, 512, 4096)))
 
 
-def california(balanced: bool, data: pathlib.Path) -> Problem:
+def california(balanced: bool, data: pathlib.Path) -> Case:
     with np.load(data / "california_housing.npz", allow_pickle=False) as z:
         X, y = z["X"], z["y"]
     if not balanced:
-        return problem("California (imbalanced)", X, y, Penalty.of(8, l1=0.5))
-    return problem("California (balanced)", standard(X), y - y.mean(), Penalty.of(8, l1=0.05))
+        return problem("California (imbalanced)", X, y, ElasticNet.of(8, l1=0.5))
+    return problem("California (balanced)", standard(X), y - y.mean(), ElasticNet.of(8, l1=0.05))
 
 
-def electricity(balanced: bool, data: pathlib.Path) -> Problem:
+def electricity(balanced: bool, data: pathlib.Path) -> Case:
     with np.load(data / "electricity.npz", allow_pickle=False) as z:
         X, y = z["X"], np.where(z["y"] == 1, 1.0, -1.0)
     name = f"Electricity ({'balanced' if balanced else 'imbalanced'})"
-    return problem(name, standard(X) if balanced else X, y, Penalty.of(8, l2=1 / len(X)), margin=True)
+    return problem(name, standard(X) if balanced else X, y, ElasticNet.of(8, l2=1 / len(X)), labels=True)
 
 
 def standard(X: np.ndarray) -> np.ndarray:
     return (X - X.mean(axis=0)) / X.std(axis=0)
 
 
-def sparse_lasso() -> Problem:
+def sparse_lasso() -> Case:
     rng, n = np.random.default_rng(0), 1000
     X = rng.normal(size=(n, n))
     w = np.zeros(n)
     w[rng.choice(n, 10, replace=False)] = rng.choice([-1.0, 1.0], 10)
     y = X @ w + rng.normal(size=n)
 
-    def make(l1: float) -> Problem:
-        return problem("Sparse LASSO", X, y, Penalty.of(n, l1=l1), epsilon=10.0, batches=(64, 512))
+    def make(l1: float) -> Case:
+        return problem("Sparse LASSO", X, y, ElasticNet.of(n, l1=l1), epsilon=10.0, batches=(64, 512))
 
     found = optimize.brentq(lambda l1: make(l1).error(np.zeros(n)) - 0.7551, 0.05, 1.0, xtol=1e-4)
     return make(found)
@@ -169,30 +183,35 @@ class Setting:
 
 
 @functools.cache
-def certified(plan_of: tuple[Problem, int, str]) -> Certificate:
+def certified(plan_of: tuple[Case, int, str]) -> Certificate:
     """One certificate per number of releases: it depends neither on clips nor on steps."""
     p, passes, smoothness = plan_of
     solver = CoordinateDescent(passes=passes, smoothness=smoothness if smoothness == "private" else p.M)
-    return certify(solver.prepare(p.task, p.budget).plan, delta=p.budget.delta)
+    return certify(solver.plan(p.task, p.budget), delta=p.budget.delta)
 
 
-def descend(p: Problem, passes: int, smoothness: str, setting: Setting, seed: int) -> float:
+def solved(p: Case, solver: Solver, certificate: Certificate, seed: int) -> float:
+    """The error of one run of a solver."""
+    with open_session(certificate, p.records, random_state=seed) as session:
+        return p.error(solver.solve(p.task, p.budget, session).v)
+
+
+def descend(p: Case, passes: int, smoothness: str, setting: Setting, seed: int) -> float:
     """The error of one run of DP-CD."""
     given = smoothness if smoothness == "private" else p.M
     solver = CoordinateDescent(passes=passes, clip=setting.clip, step=setting.step, smoothness=given)
-    session = Session(certified((p, passes, smoothness)), p.task.records, Streams(seed))
-    return p.error(solver.prepare(p.task, p.budget).solve(p.records, session).v)
+    return solved(p, solver, certified((p, passes, smoothness)), seed)
 
 
 @functools.cache
 def sgd_plan(n: int, epsilon: float, batch: int, passes: int) -> Plan:
     """Calibrated once: neither features, clip nor step play a part."""
-    task = Task(Squared(), Penalty.of(1), n, -np.ones(1), np.ones(1), False)
-    return ProximalSGD(batch, passes).prepare(task, Budget(epsilon, 1 / n**2)).plan
+    task = Problem(Squared(), ElasticNet.of(1), Facts(n, -np.ones(1), np.ones(1)), intercept=False)
+    return ProximalSGD(batch, passes).plan(task, Budget(epsilon, 1 / n**2))
 
 
 @numba.njit
-def sgd_loop(rng, steps, rate, X, offset, norms, logistic, W, C, sigma, eta, l1, l2):
+def sgd_loop(rng, steps, rate, X, y, norms, logistic, W, C, sigma, eta, l1, l2):
     """Proximal DP-SGD for many settings at once, a column of W each; ``eta`` is the step over the batch size."""
     (n, p), columns = X.shape, W.shape[1]
     total, z = np.empty((p, columns)), np.empty(columns)
@@ -202,13 +221,13 @@ def sgd_loop(rng, steps, rate, X, offset, norms, logistic, W, C, sigma, eta, l1,
                 total[j, k] = sigma[k] * rng.standard_normal()
         i = rng.geometric(rate) - 1
         while i < n:  # a Poisson batch: gaps between its members are geometric
-            z[:] = -offset[i]
+            z[:] = 0.0
             for j in range(p):
                 for k in range(columns):
                     z[k] += X[i, j] * W[j, k]
             cap = 1 / max(norms[i], 1e-300)
             for k in range(columns):
-                slope = -1 / (1 + np.exp(z[k])) if logistic else z[k]
+                slope = -y[i] / (1 + np.exp(y[i] * z[k])) if logistic else z[k] - y[i]
                 z[k] = min(max(slope, -C[k] * cap), C[k] * cap)
             for j in range(p):
                 for k in range(columns):
@@ -221,20 +240,20 @@ def sgd_loop(rng, steps, rate, X, offset, norms, logistic, W, C, sigma, eta, l1,
                 W[j, k] = np.sign(v) * max(abs(v) - t * l1[j], 0.0) / (1 + t * l2[j])
 
 
-def sgd(p: Problem, passes: int, settings: list[Setting], seed: int) -> np.ndarray:
+def sgd(p: Case, passes: int, settings: list[Setting], seed: int) -> np.ndarray:
     """The errors of one run of proximal DP-SGD for each setting, all of one batch size.
 
     Same batches, noise of its own for each; the law of each is that of ``ProximalSGD`` (``agreement`` checks it), which
     reads all records at each step to draw a batch.
     """
-    n, batch, loss, penalty = p.task.records, settings[0].batch, p.task.loss, p.task.penalty
+    n, batch, loss, penalty = p.n, settings[0].batch, p.task.loss, p.task.penalty
     mechanism = sgd_plan(n, p.epsilon, batch, passes).parts[0]
-    C = np.minimum([s.clip for s in settings], loss.slope * p.task.row_norm)
+    C = np.minimum([s.clip for s in settings], loss.slope * p.task.facts.row_norm)
     eta = np.array([s.step for s in settings]) / p.beta
     sigma = mechanism.adjacency.sum_factor * C / mechanism.ratio[0]
-    W, rng = np.zeros((p.task.size, len(settings))), np.random.default_rng(seed)
+    W, rng = np.zeros((p.task.facts.size, len(settings))), np.random.default_rng(seed)
     X, norms = p.rows
-    data = X, p.records.offset, norms, loss.margin
+    data = X, p.y, norms, loss.labels
     sgd_loop(rng, mechanism.steps, batch / n, *data, W, C, sigma, eta / batch, penalty.l1, penalty.l2)
     return np.array([p.error(w) for w in W.T])
 
@@ -242,7 +261,7 @@ def sgd(p: Problem, passes: int, settings: list[Setting], seed: int) -> np.ndarr
 # -- tuning ----------------------------------------------------------------------------------------------------------
 
 
-def evaluate(p: Problem, method: str, passes: int, settings: list[Setting], seeds: range) -> np.ndarray:
+def evaluate(p: Case, method: str, passes: int, settings: list[Setting], seeds: range) -> np.ndarray:
     """Errors, a row per setting and a column per run."""
     if method == "sgd":
         out = np.empty((len(settings), len(seeds)))
@@ -255,15 +274,15 @@ def evaluate(p: Problem, method: str, passes: int, settings: list[Setting], seed
     return np.array([[descend(p, passes, smoothness, s, seed) for seed in seeds] for s in settings])
 
 
-def widest(p: Problem, method: str) -> float:
+def widest(p: Case, method: str) -> float:
     """Beyond this clip nothing changes: the loss and the public bounds cap it."""
     if method == "sgd":
-        return float(p.task.loss.slope * p.task.row_norm)
-    M = p.M if method == "given" else np.maximum(p.M, 1e-6 * p.task.reach**2)
-    return float(10 * (p.task.loss.slope * p.task.reach * np.sqrt(M.sum() / M)).max())
+        return float(p.task.loss.slope * p.task.facts.row_norm)
+    M = p.M if method == "given" else np.maximum(p.M, 1e-6 * p.task.facts.reach**2)
+    return float(10 * (p.task.loss.slope * p.task.facts.reach * np.sqrt(M.sum() / M)).max())
 
 
-def grid(p: Problem, method: str, clips: int, steps: int) -> list[Setting]:
+def grid(p: Case, method: str, clips: int, steps: int) -> list[Setting]:
     """The paper's ranges: clips 1e-3 to 1e6, steps 1e-6 to 1 (DP-SGD, units of 1/β) or 1e-2 to 10 (DP-CD, of 1/M_j)."""
     low, high = (-6, 0) if method == "sgd" else (-2, 1)
     sizes = np.unique(np.minimum(np.logspace(-3, 6, clips), widest(p, method)))
@@ -283,7 +302,7 @@ def best_of(settings: list[Setting], errors: np.ndarray) -> dict[int, Setting]:
     return {settings[i].batch: settings[i] for i in order}
 
 
-def tuned(p: Problem, method: str, passes: int, full: bool) -> dict[str, float]:
+def tuned(p: Case, method: str, passes: int, full: bool) -> dict[str, float]:
     """The best setting's mean error and its deviation over 5 runs."""
     if full:
         settings = grid(p, method, 100, 10)
@@ -300,15 +319,14 @@ def tuned(p: Problem, method: str, passes: int, full: bool) -> dict[str, float]:
     return {**{key: float(f"{value:.4g}") for key, value in found.items()}, "batch": chosen.batch}
 
 
-def agreement(p: Problem) -> dict[str, object]:
+def agreement(p: Case) -> dict[str, object]:
     """The vectorised DP-SGD beside ``ProximalSGD``: mean error of 20 runs each."""
     passes, s = 5, Setting(float(np.sqrt(8.0)), 0.1, 4096)
     ours = np.array([sgd(p, passes, [s], seed)[0] for seed in range(20)])
-    unit = p.task.loss.curvature * p.task.row_norm**2 / p.beta
-    solver = ProximalSGD(s.batch, passes, s.clip, s.step * unit, diagonal=False).prepare(p.task, p.budget)
-    certificate = certify(solver.plan, delta=p.budget.delta)
-    sessions = (Session(certificate, p.task.records, Streams(seed)) for seed in range(20))
-    library = np.array([p.error(solver.solve(p.records, session).v) for session in sessions])
+    unit = p.task.loss.curvature * p.task.facts.row_norm**2 / p.beta
+    solver = ProximalSGD(s.batch, passes, s.clip, s.step * unit, diagonal=False)
+    certificate = certify(solver.plan(p.task, p.budget), delta=p.budget.delta)
+    library = np.array([solved(p, solver, certificate, seed) for seed in range(20)])
     gap = abs(ours.mean() - library.mean()) / np.sqrt((ours.var(ddof=1) + library.var(ddof=1)) / 20)
     return {"vectorised": float(ours.mean()), "library": float(library.mean()), "standard_errors_apart": float(gap)}
 
@@ -319,7 +337,7 @@ METHODS = {"given": "DP-CD", "private": "DP-CD, private M", "sgd": "DP-SGD"}
 PROTOCOL = "refined 3"  # another number for another grid
 
 
-def makers(data: pathlib.Path) -> dict[str, Callable[[], Problem]]:
+def makers(data: pathlib.Path) -> dict[str, Callable[[], Case]]:
     return {
         "Electricity (imbalanced)": lambda: electricity(False, data),
         "California (imbalanced)": lambda: california(False, data),
@@ -329,7 +347,7 @@ def makers(data: pathlib.Path) -> dict[str, Callable[[], Problem]]:
     }
 
 
-def work(name: str, make: Callable[[], Problem], full: bool, done: dict[str, Cell]) -> None:
+def work(name: str, make: Callable[[], Case], full: bool, done: dict[str, Cell]) -> None:
     """The cells of one problem that are not there yet."""
     methods = ["given", "private", "sgd"] if "(imbalanced)" in name else ["given", "sgd"]
     cells = {f"{name}, {k} passes, {METHODS[m]}": (k, m) for k, m in itertools.product(PASSES, methods)}
@@ -420,7 +438,7 @@ def main() -> int:
         published = min(PUBLISHED[name][1]) / min(PUBLISHED[name][0])
         print(f"{name}: best DP-SGD / best DP-CD = {ratio:.3g} (published {published:.3g})")
         missed |= "(imbalanced)" in name and not ratio >= TARGET
-    table("Table 2 of 004", rows)
+    table("Table 2 of DP-CD", rows)
     if options.plot:
         draw(rows)
     return int(missed)

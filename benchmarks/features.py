@@ -22,7 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.pipeline import make_pipeline
 
-from tacit.features import Deskew, Hog, NormScaler, RandomFourier, RandomRelu, ReluGates, Streamed, feature_norm
+from tacit.maps import Deskew, Hog, NormScaler, RandomFourier, RandomRelu, ReluGates, Streamed, feature_norm
 
 IMAGE = ((28, 28), (0, 255))
 D, GAMMA, TRAIN = 2000, 1.0, 10_000

@@ -1,9 +1,10 @@
 """MNIST and Fashion-MNIST when only the final model is shown: convex models by noisy cyclic descent, beside DP-SGD.
 
-δ = 1e-5, replace-one, ε = 1.33 and 4.76: what paper 003 prints for σ = 15 and 5 (exactly 1.317 and 4.543, errata E3;
-its constants for the convex network are unsound, E1 and E2, so that its accuracies belong to no ε). Settings are chosen
-on 10 000 of the 60 000 training pictures after training on the others, one seed; the choice is not paid for, as in the
-paper's tables (``DPSelection`` pays). Then three seeds on all training pictures, and the test pictures.
+δ = 1e-5, replace-one, ε = 1.33 and 4.76: what the convex ReLU paper prints for σ = 15 and 5 (exactly 1.317 and
+4.543, errata E3; its constants for the convex network are unsound, E1 and E2, so that its accuracies belong to no ε).
+Settings are chosen on 10 000 of the 60 000 training pictures after training on the others, one seed; the choice is not
+paid for, as in the paper's tables (``DPSelection`` pays). Then three seeds on all training pictures, and the test
+pictures.
 
 Final model only: ``default`` (``DPSoftmaxRegression`` with ``image_features``, nothing else said), ``fourier`` (the
 same, tuned; ``wide``: 4000 of them), ``pixels`` (random Fourier features of pixels), ``gates`` (convex ReLU network, 32
@@ -30,7 +31,7 @@ from sklearn.pipeline import make_pipeline
 from untuned import show
 
 from tacit import DPConvexReLUClassifier, DPSoftmaxRegression
-from tacit.features import NormScaler, RandomFourier, image_features
+from tacit.maps import NormScaler, RandomFourier, image_features
 
 DELTA, EPSILONS, SEEDS, TRAIN = 1e-5, (1.33, 4.76), 3, 50_000
 DATA = ("mnist", "fashion_mnist")
@@ -38,7 +39,7 @@ PAPER = {
     ("mnist", 1.33): "0.927 / 0.929 / 0.916",
     ("mnist", 4.76): "0.944 / 0.949 / 0.944",
 }
-"""Convex ReLU by NoisyCGD, by DP-SGD, and a ReLU network by DP-SGD, as printed in 003; no ε covers the first."""
+"""Convex ReLU by NoisyCGD, by DP-SGD, and a ReLU network by DP-SGD, as printed there; no ε covers the first."""
 Cell = dict[str, Any]
 Rows = NDArray[Any]
 

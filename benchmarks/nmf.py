@@ -33,6 +33,7 @@ from scipy import sparse
 from sklearn.decomposition import NMF
 
 from tacit import DPNMF
+from tacit.solvers.nmf import NMFOptions
 
 Array = NDArray[np.float64]
 Cell = dict[str, object]
@@ -99,10 +100,11 @@ def model_of(method: str, epsilon: float, batch: int, setting: tuple[int, float]
     if setting is None:
         return DPNMF(RANK, update=method, **common)
     epochs, step = setting
-    steps = {"epochs": epochs, "step_size": step, "update": "gradient"}
+    steps = {"epochs": epochs, "update": "gradient"}
     if method == "dp-sgd":
-        return DPNMF(RANK, sampling="poisson", noise_schedule="constant", **steps, **common)
-    return DPNMF(RANK, **steps, **common)
+        options = NMFOptions(noise_schedule="constant", step_size=step)
+        return DPNMF(RANK, sampling="poisson", options=options, **steps, **common)
+    return DPNMF(RANK, options=NMFOptions(step_size=step), **steps, **common)
 
 
 @functools.cache
@@ -157,8 +159,8 @@ def topic_cell(method: str, epsilon: float, seed: int) -> Cell:
     begin = time.perf_counter()
     common = {"epsilon": epsilon, "delta": TOPIC_DELTA, "row_norm": 1.0, "unit": "document"}
     seeds = {"random_state": seed, "init_seed": seed}
-    threshold = 0.0 if method == "no threshold" else None
-    model = DPNMF(1 if method == "one topic" else TOPICS, noise_threshold=threshold, **common, **seeds).fit(train)
+    options = NMFOptions(noise_threshold=0.0 if method == "no threshold" else None)
+    model = DPNMF(1 if method == "one topic" else TOPICS, options=options, **common, **seeds).fit(train)
     seconds = time.perf_counter() - begin
     return {"seconds": seconds, "certified": model.certificate_.epsilon(TOPIC_DELTA), **judged(model, test)}
 

@@ -14,7 +14,7 @@ import time
 import numpy as np
 from run import parser
 
-from tacit.factorisation import (
+from tacit.noise import (
     Strategy,
     StreamingNoise,
     identity,

@@ -24,7 +24,7 @@ ONCE = (
     "figures",
     "block_figures",
     "kernels",
-    "factorisation",
+    "correlated_noise",
     "quadratic",
     "sketches",
     "steps",

@@ -1,13 +1,14 @@
-"""DP-SkGD (002): the error over block sizes τ and ways to draw blocks, at equal privacy; our steps and the published.
+"""DP-SkGD: the error over block sizes τ and ways to draw blocks, at equal privacy; our steps and the published.
 
 Least squares on synthetic designs, n = 10000, p = 20, ε = 1, δ = 1/n², replace-one; the same number of passes for all,
 so T = passes·p/τ releases; clips by the solver's default rule; M_j given; nothing is tuned. *ours*: steps 1/v_j of an
 expected separable over-approximation; *published*: Γ = P M⁻¹, i.e. steps 1/M_j on the drawn block whatever its size.
 "diverged": the median run ends worse than w = 0 (clipped gradients cannot grow without bound, so runs do not overflow).
 
-The last cells compare the ends of the family: τ = 1 is DP-CD, τ = p is noisy gradient descent on all coordinates (002's
-reading of DP-SGD). p-values of two-sample Kolmogorov–Smirnov tests over 1000 runs, and the largest difference of the
-coefficients with next to no noise. Draws docs/figures/sketches.png if asked: ``python benchmarks/sketches.py --plot``.
+The last cells compare the ends of the family: τ = 1 is DP-CD, τ = p is noisy gradient descent on all coordinates (the
+paper's reading of DP-SGD). p-values of two-sample Kolmogorov–Smirnov tests over 1000 runs, and the largest difference
+of the coefficients with next to no noise. Draws docs/figures/sketches.png if asked: ``python benchmarks/sketches.py
+--plot``.
 """
 
 from __future__ import annotations
@@ -23,9 +24,10 @@ from run import parser
 from scipy import stats
 
 from tacit.accounting import certify
-from tacit.problem import Design, Penalty, Records, Squared, Task
-from tacit.run import Streams
-from tacit.solvers import Budget, CoordinateDescent, LinearSolver, NoisyGradientDescent, Session
+from tacit.problem import ElasticNet, Facts, Problem, Squared
+from tacit.records import InMemory
+from tacit.release import open_session
+from tacit.solvers import Budget, CoordinateDescent, NoisyGradientDescent, Solver
 from tacit.solvers.coordinate import overapproximation
 
 N, P, PASSES, SEEDS = 10_000, 20, 20, 15
@@ -35,17 +37,22 @@ BUDGET = Budget(1.0, 1 / N**2)
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class Case:
     """A design with its target, and its minimum."""
 
-    task: Task
-    records: Records
-    M: np.ndarray
+    task: Problem
+    X: np.ndarray
+    y: np.ndarray
     minimum: float
+
+    @property
+    def M(self) -> np.ndarray:
+        """Coordinate-wise smoothness."""
+        return (self.X * self.X).mean(axis=0)
 
     def error(self, w: np.ndarray) -> float:
         """Relative to the minimum."""
-        return self.records.objective(self.task, w) / self.minimum - 1
+        return float(self.task.loss.value(self.X @ w, self.y).mean()) / self.minimum - 1
 
 
 def designs(rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -57,23 +64,25 @@ def designs(rng: np.random.Generator) -> dict[str, np.ndarray]:
     }
 
 
-def problem(X: np.ndarray, rng: np.random.Generator) -> Problem:
+def problem(X: np.ndarray, rng: np.random.Generator) -> Case:
     y = X @ (rng.normal(size=P) / X.std(axis=0)) / np.sqrt(P)
     y = (y + 0.5 * y.std() * rng.normal(size=N)) / y.std()
     reach = 2 * np.abs(X).max(axis=0)
-    task = Task(Squared(), Penalty.of(P), N, -reach, reach, False, 3.0)
-    records = Records(Design(X), y)
-    return Problem(task, records, (X * X).mean(axis=0), records.objective(task, np.linalg.lstsq(X, y)[0]))
+    task = Problem(Squared(), ElasticNet.of(P), Facts(N, -reach, reach, 3.0), intercept=False)
+    return Case(task, X, y, float(task.loss.value(X @ np.linalg.lstsq(X, y)[0], y).mean()))
 
 
-def run(p: Problem, solver: LinearSolver, seeds: range, budget: Budget = BUDGET) -> np.ndarray:
+def run(p: Case, solver: Solver, seeds: range, budget: Budget = BUDGET) -> np.ndarray:
     """Coefficients, a row per run."""
-    prepared = solver.prepare(p.task, budget)
-    certificate = certify(prepared.plan, delta=budget.delta)
-    return np.array([prepared.solve(p.records, Session(certificate, N, Streams(seed))).v for seed in seeds])
+    solver.check(p.task, budget)
+    certificate, records, out = certify(solver.plan(p.task, budget), delta=budget.delta), InMemory(p.X, p.y), []
+    for seed in seeds:
+        with open_session(certificate, records, random_state=seed) as session:
+            out.append(solver.solve(p.task, budget, session).v)
+    return np.array(out)
 
 
-def cell(p: Problem, name: str, sampling: str, tau: int) -> dict[str, object]:
+def cell(p: Case, name: str, sampling: str, tau: int) -> dict[str, object]:
     factor = overapproximation(sampling, tau, P, P)
     errors = {}
     for label, step in (("ours", 1.0), ("published", factor)):
@@ -91,10 +100,10 @@ def cell(p: Problem, name: str, sampling: str, tau: int) -> dict[str, object]:
     }
 
 
-def ends(p: Problem) -> list[dict[str, object]]:
+def ends(p: Case) -> list[dict[str, object]]:
     """Members of the family that must have one law."""
     full = CoordinateDescent("full", passes=4, clip=20.0, smoothness="public")
-    public = p.task.reach**2
+    public = p.task.facts.reach**2
     gradient = NoisyGradientDescent(steps=4, clip=float(20.0 * np.sqrt(P / public.sum())))
     pairs = {
         "nice, τ = 1 and uniform (DP-CD)": (

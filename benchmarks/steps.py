@@ -16,10 +16,12 @@ from collections.abc import Callable
 import numpy as np
 from run import parser
 
+from tacit.maps import Shorten
 from tacit.problem import Softmax
-from tacit.run import Channel, Streams
-from tacit.run.sums import GatedOutputs, LinearOutputs, ShortRows, TableRows
-from tacit.solvers.hidden import plan_cyclic, run_plan
+from tacit.records import InMemory
+from tacit.release import Streams, open_session
+from tacit.release.queries import GatedOutputs, LinearOutputs
+from tacit.solvers.hidden import plan_cyclic
 
 K, ROUNDS, EPOCHS = 10, 5, 5
 CASES = {  # name: (records, width, batch, gates)
@@ -42,13 +44,11 @@ def case(name: str) -> dict[str, object]:
     rng = np.random.default_rng(0)
     X = rng.standard_normal((n, width), dtype=np.float32) / np.float32(width**0.5)
     y, loss = rng.integers(K, size=n), Softmax(K, 0.3)
-    if P:
-        short = ShortRows(TableRows(X), (P / 2) ** 0.5)
-        s = GatedOutputs(short, y, loss, row_norm=1.0, gates=rng.normal(size=(P, width)))
-    else:
-        s = LinearOutputs(ShortRows(TableRows(X), 1.0), y, loss, row_norm=1.0)
+    query = GatedOutputs(loss, 1.0, rng.normal(size=(P, width))) if P else LinearOutputs(loss, 1.0)
+    records = InMemory(X, y).through(Shorten((P / 2) ** 0.5 if P else 1.0, width))
+    size = K * max(P, 1) * width
     sizes = {"n": n, "batch_size": b, "epochs": 1 if P else EPOCHS}
-    plan = plan_cyclic(2.0, 1e-5, **sizes, bound=s.bound, smoothness=s.smoothness)
+    plan = plan_cyclic(2.0, 1e-5, **sizes, bound=query.bound, smoothness=query.smoothness)
     W = rng.standard_normal((width, K * max(P, 1)), dtype=np.float32)
     G = rng.standard_normal((b, K * max(P, 1)), dtype=np.float32)
     whole, products, noise = [], [], []
@@ -56,13 +56,14 @@ def case(name: str) -> dict[str, object]:
         certificate = plan.certificate
 
         def run(certificate=certificate) -> None:
-            run_plan(plan, s, Channel(certificate, n, streams=Streams()), np.zeros(s.size))
+            with open_session(certificate, records) as session:
+                plan.run(session, query, np.zeros(size))
 
         whole.append(seconds(run, 1) / len(plan.step_sizes))
         batches = [X[i : i + b] for i in range(0, n, b)]
         products.append(seconds(lambda batches=batches: [(B @ W, G.T @ B) for B in batches], 1) / len(batches))
         draw = Streams().at("noise")
-        noise.append(seconds(lambda draw=draw: draw.standard_normal(s.size), 10))
+        noise.append(seconds(lambda draw=draw: draw.standard_normal(size), 10))
     step, gemm, drawn = (float(np.median(v)) for v in (whole, products, noise))
     cell = {"cell": name, "batch": b, "step_ms": 1e3 * step, "products_ms": 1e3 * gemm, "noise_ms": 1e3 * drawn}
     return {**cell, "ratio": step / (gemm + drawn)}

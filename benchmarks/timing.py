@@ -25,7 +25,9 @@ from untuned import fitted, optimum
 
 import tacit
 from tacit.kernels import coordinate
-from tacit.problem import FeatureUnits, Logistic, Penalty, Squared, TargetUnits
+from tacit.maps import feature_bounds, target_bounds
+from tacit.problem import ElasticNet, Facts, Logistic, Squared
+from tacit.problem import Problem as Task
 from tacit.solvers import Budget, CoordinateDescent
 
 EPSILON, REPEATS, PASSES, COLD = 1.0, 7, 20, 4
@@ -124,17 +126,14 @@ def compared(name: str) -> Iterator[Cell]:
 def overhead(name: str) -> Iterator[Cell]:
     """``fit`` with solver="coordinate" beyond as many updates of the bare kernel (p = 8, and an intercept)."""
     problem = load(name)
-    units = FeatureUnits.of((problem.low, np.ones(problem.size - 1)), problem.size - 1)
-    X = np.column_stack([np.ones(problem.n), units.map(problem.X)])
+    units = feature_bounds((problem.low, np.ones(problem.size - 1)), problem.size - 1, constant=True)
+    X = units(problem.X)
     if problem.loss == "logistic":
         X *= problem.y[:, None]
-    X = np.asfortranarray(X)
-    t = TargetUnits.of((-1, 1)).map(problem.y) if problem.loss == "squared" else np.zeros(problem.n)
-    from tacit.estimators._fit import task_of
-
+    t = target_bounds((-1, 1))(problem.y) if problem.loss == "squared" else np.zeros(problem.n)
     loss = Squared() if problem.loss == "squared" else Logistic()
-    penalty = Penalty.of(problem.size - 1, l2=problem.alpha)
-    task = task_of(loss, penalty, units, TargetUnits.of((-1, 1)), problem.n, intercept=True)
+    found, penalty = units.range(), ElasticNet.of(problem.size, l2=problem.alpha)
+    task = Task(loss, penalty, Facts(problem.n, found.low, found.high))
     updates = CoordinateDescent().updates(task, Budget(EPSILON, 1 / problem.n**2))
     rng, ones = np.random.default_rng(0), np.ones(problem.size)
     order = rng.integers(problem.size, size=updates)

@@ -37,7 +37,7 @@ from torch.func import functional_call, grad, vmap
 from untuned import show
 
 from tacit.accounting import banded_noise_multiplier, choose_bands
-from tacit.factorisation import Strategy, identity, noisecurve_workload, optimise, prefix_sum
+from tacit.noise import Strategy, identity, noisecurve_workload, optimise, prefix_sum
 from tacit.torch import TrainingPlan, accuracy
 from tacit.torch.curvature import hessian_spectrum
 

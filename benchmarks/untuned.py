@@ -33,12 +33,12 @@ from tacit.errors import InvalidInput
 from tacit.estimators import DPLasso, DPLogisticRegression, DPRidge
 from tacit.solvers import (
     CoordinateDescent,
-    LinearSolver,
     MetricDescent,
     NoisyCyclicDescent,
     NoisyGradientDescent,
     NoisyStatistics,
     ProximalSGD,
+    Solver,
 )
 
 EPSILONS = (0.1, 1.0, 10.0)
@@ -63,7 +63,7 @@ SOLVED_IN = {
     "statistics": "statistics",
     "cyclic": "cyclic",
 }
-WATCHED = ("solvers", "run", "problem", "kernels")
+WATCHED = ("solvers", "release", "records", "maps", "problem", "kernels")
 
 Cell = dict[str, object]
 
@@ -84,7 +84,7 @@ def grid(method: str, size: int) -> list[dict[str, float]]:
     return [{}, *(dict(zip(names, values, strict=True)) for values in itertools.product(*names.values()))]
 
 
-def solver(method: str, settings: dict[str, float]) -> LinearSolver:
+def solver(method: str, settings: dict[str, float]) -> Solver:
     kinds = (
         MetricDescent,
         CoordinateDescent,
@@ -96,7 +96,7 @@ def solver(method: str, settings: dict[str, float]) -> LinearSolver:
     return {kind.name: kind for kind in kinds}[method](**settings)
 
 
-def fitted(problem: Problem, method: str | LinearSolver, epsilon: float, seed: int) -> tuple[np.ndarray, float]:
+def fitted(problem: Problem, method: str | Solver, epsilon: float, seed: int) -> tuple[np.ndarray, float]:
     """Coefficients and intercept of one fit."""
     name = method if isinstance(method, str) else method.name
     common = {
@@ -211,7 +211,7 @@ def ours(problem: Problem, best: float, key: Cell, epsilon: float) -> Cell | Non
     """One cell: a method with its defaults, or the best of its grid."""
     method, seeds = str(key["method"]), int(str(key["seeds"]))
     start = time.process_time()
-    chosen: str | LinearSolver = method
+    chosen: str | Solver = method
     more: Cell = {}
     try:
         if method.startswith("tuned "):

@@ -3,8 +3,7 @@
     python examples/federated_nmf.py
 
 Each shop loads its own sales inside a process of its own, states its own ε, adds its own noise, keeps its own ledger.
-This process is the server: it only ever sees noisy sums. With machines instead of processes, shops call ``connect`` and
-the server ``listen``.
+This process is the server: it only ever sees noisy sums.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from tacit import Ledger
-from tacit.federated import FactorNode, FederatedNMF, local_nodes
+from tacit.federation import FactorNode, FederatedNMF, local_nodes
 
 DELTA = 1e-6
 KINDS = ("tea", "tool", "toy")
@@ -32,9 +31,9 @@ def sales(shop: int) -> np.ndarray:
 
 
 def shop_node(shop: int, epsilon: float, folder: pathlib.Path) -> FactorNode:
-    """Runs inside of the shop's process: what it states here, nobody else can change."""
-    budget = Ledger(folder / f"shop{shop}.ledger", epsilon=3.0, delta=1e-5)
-    return FactorNode(partial(sales, shop), epsilon=epsilon, delta=DELTA, row_norm=8.0, budget=budget)
+    """Runs inside of the shop's process: what it states here, no other process can change."""
+    ledger = Ledger(folder / f"shop{shop}.ledger", epsilon=3.0, delta=1e-5)
+    return FactorNode(partial(sales, shop), epsilon=epsilon, delta=DELTA, row_norm=8.0, ledger=ledger)
 
 
 def main() -> None:

@@ -20,20 +20,20 @@ ORDER = (
     "_validate",
     "_digits",
     "_files",
-    "_entries",
     "_codec",
     "kernels",
     "problem",
-    "factorisation",
+    "noise",
     "mechanism",
     "accounting",
     "ledger",
-    "run",
+    "inputs",
+    "maps",
+    "records",
+    "release",
     "solvers",
-    "preprocessing",
-    "features",
     "estimators",
-    "federated",
+    "federation",
     "tables",
     "torch",
     "audit",
@@ -102,8 +102,8 @@ def test_a_certificate_answers_with_guarantees_only() -> None:
 
 def test_the_rule_would_notice_a_reversed_arrow(tmp_path: Path) -> None:
     bad = tmp_path / "bad.py"
-    bad.write_text("from tacit.run import Channel\nimport tacit.audit.gdp\nfrom tacit import ledger\n")
-    assert imported_rooms(bad) == {"run", "audit", "ledger"}
+    bad.write_text("from tacit.release import Channel\nimport tacit.audit.gdp\nfrom tacit import ledger\n")
+    assert imported_rooms(bad) == {"release", "audit", "ledger"}
 
 
 def test_importing_tacit_is_light() -> None:

@@ -16,8 +16,9 @@ import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
-from tacit import DPLogisticRegression, DPRidge, Ledger, load_model, save_model
+from tacit import DPRidge, Ledger, load_model, save_model
 from tacit.cli import app
+from tacit.release import open_session
 
 runner = CliRunner()
 DOCS = Path(__file__).parent.parent / "docs" / "cli.md"
@@ -147,11 +148,14 @@ def test_the_model_in_python_gives_the_same() -> None:
         ("ridge", ["--alpha", "0.01"]),
         ("lasso", ["--alpha", "0.01", "--solver", "coordinate", "--max-passes", "3"]),
         ("elasticnet", ["--alpha", "0.01", "--l1-ratio", "0.2", "--clip", "2"]),
-        ("huber", ["--knee", "20", "--adjacency", "zero-out", "--view", "final-model"]),
+        ("huber", ["--huber-delta", "20", "--adjacency", "zero-out", "--view", "final-model"]),
+        ("poisson", ["--alpha", "0.01"]),
+        ("gamma", ["--alpha", "0.01"]),
     ],
 )
 def test_regression(model: str, extra: list[str]) -> None:
-    Path("schema.json").write_text(json.dumps(REGRESSION))
+    target = {"bounds": [1 if model == "gamma" else 0, 200]}
+    Path("schema.json").write_text(json.dumps(REGRESSION | {"target": target}))
     Path("data.csv").write_text(as_csv(ROWS, ("pay", "hours", "age", "job")))
     args = ("--target", "pay", "--model", model, *FIT[4:], *OUT, *extra)
     found = json.loads(ok("fit", "data.csv", *args, "--json"))
@@ -389,15 +393,15 @@ BAD_SCHEMAS = {
     "both": ({"features": {"age": {"bounds": [0, 1], "categories": ["a"]}}}, "both bounds and categories"),
     "unknown key": ({"features": {"age": {"bound": [0, 1]}}}, "unknown entry 'bound'"),
     "not an object": ({"features": {"age": [0, 1]}}, "object"),
-    "reversed": ({"features": {"age": {"bounds": [1, 0]}}}, "low first"),
-    "one bound": ({"features": {"age": {"bounds": [1]}}}, "two finite numbers"),
-    "words as bounds": ({"features": {"age": {"bounds": ["0", "1"]}}}, "two finite numbers"),
-    "NaN": ('{"features": {"age": {"bounds": [NaN, 1]}}}', "two finite numbers"),
-    "infinite": ('{"features": {"age": {"bounds": [0, 1e999]}}}', "two finite numbers"),
+    "reversed": ({"features": {"age": {"bounds": [1, 0]}}}, "low ≤ high"),
+    "one bound": ({"features": {"age": {"bounds": [1]}}}, "must be a pair (low, high)"),
+    "words as bounds": ({"features": {"age": {"bounds": ["0", "1"]}}}, "must be a number"),
+    "NaN": ('{"features": {"age": {"bounds": [NaN, 1]}}}', "must be finite"),
+    "infinite": ('{"features": {"age": {"bounds": [0, 1e999]}}}', "must be finite"),
     "long number": ('{"features": {"age": {"bounds": [0, ' + "9" * 5000 + "]}}}", "too long"),
     "missing outside": ({"features": {"age": {"bounds": [0, 1], "missing": 2}}}, "within the bounds"),
     "missing not listed": ({"features": {"j": {"categories": ["a"], "missing": "b"}}}, "one of the categories"),
-    "no categories": ({"features": {"j": {"categories": []}}}, "list of 1 or more"),
+    "no categories": ({"features": {"j": {"categories": []}}}, "at least one label"),
     "a category twice": ({"features": {"j": {"categories": ["a", "a "]}}}, "once"),
     "mixed categories": ({"features": {"j": {"categories": ["a", 1]}}}, "all words"),
     "truth and number": ({"features": {"j": {"categories": [True, 1]}}}, "all words"),
@@ -407,7 +411,7 @@ BAD_SCHEMAS = {
     "target null": ({**SCHEMA, "target": {"bounds": [None, None], "classes": None}}, "neither bounds nor classes"),
     "bounds for classes": (REGRESSION, '"classes"'),
     "fractions as classes": ({**SCHEMA, "target": {"classes": [0.5, 1]}}, "whole numbers"),
-    "one class": ({**SCHEMA, "target": {"classes": ["no"]}}, "2 or more"),
+    "one class": ({**SCHEMA, "target": {"classes": ["no"]}}, "at least two different labels"),
     "target is a feature": ({**SCHEMA, "features": {"rich": {"bounds": [0, 1]}}}, "among the features"),
     "same names": (
         {**SCHEMA, "features": {"a=b": {"bounds": [0, 1]}, "a": {"categories": ["b"]}}},
@@ -484,7 +488,7 @@ BAD_OPTIONS = {
     "unknown view": (["--view", "nothing"], "view must be one of"),
     "unknown solver": (["--solver", "magic"], "solver must be one of"),
     "l1 for svc": (["--model", "svc", "--l1-ratio", "0.5"], "has no --l1-ratio"),
-    "knee for logistic": (["--knee", "1"], "has no --knee"),
+    "huber delta for logistic": (["--huber-delta", "1"], "has no --huber-delta"),
     "negative alpha": (["--alpha", "-1"], "alpha"),
     "no folder": (["-o", "none/model.json"], "does not exist"),
     "output is a folder": (["-o", "."], "is a folder"),
@@ -586,7 +590,7 @@ def test_a_failure_after_the_charge_says_so(monkeypatch, error: BaseException, c
         raise error
 
     ok("ledger", "study.ledger", "--epsilon", "6", "--delta", "1e-5")
-    monkeypatch.setattr("tacit.problem.FeatureUnits.map", broken)  # reads the first record
+    monkeypatch.setattr("tacit.maps.FeatureBounds.__call__", broken)  # reads the first record
     result = run("fit", "data.csv", *FIT, *OUT, "--ledger", "study.ledger")
     assert result.exit_code == code
     assert words in result.stderr
@@ -611,20 +615,19 @@ def test_an_interrupted_save_leaves_nothing(monkeypatch) -> None:
 
 def test_progress_reaches_the_estimator_and_is_not_saved(monkeypatch) -> None:
     seen = []
-    real = DPLogisticRegression._ran
 
-    def spy(self, *args, **extra):
-        seen.append(self._progress)
-        return real(self, *args, **extra)
+    def spy(*args, progress=None, **extra):
+        seen.append(progress)
+        return open_session(*args, progress=progress, **extra)
 
-    monkeypatch.setattr("tacit.estimators._linear.LinearModel._ran", spy)
+    monkeypatch.setattr("tacit.estimators.base.open_session", spy)
     ok("fit", "data.csv", *FIT, *OUT)
     monkeypatch.setattr("tacit.cli.console.watched", lambda: True)
     result = run("fit", "data.csv", *FIT, *OUT)
     assert result.exit_code == 0
     assert seen[0] is None
     assert callable(seen[1])
-    assert not hasattr(load_model("model.json"), "_progress")
+    assert "_progress" not in vars(load_model("model.json"))
     assert "_progress" not in Path("model.json").read_text()
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tacit import plan_cyclic
 from tacit.accounting import poisson_epsilon
 from tacit.cli import app
 from tacit.report.plan import rounded_up
+from tacit.solvers.hidden import plan_cyclic
 
 runner = CliRunner()
 PLAN = ["plan", "--n", "600", "--batch", "100", "--epochs", "5", "--delta", "1e-5", "--target-epsilon", "2"]

@@ -27,8 +27,8 @@ from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.kernels._jit import jit
 from tacit.mechanism import AllIterates, BlockSweeps, Cyclic, FullBatch, LastIterate, Mechanism
+from tacit.problem.blocks import GradientStep
 from tacit.problem.network import Architecture
-from tacit.run.blocks import GradientStep
 from tacit.solvers.blocks import BlockPlan
 from tacit.solvers.network import Falling
 

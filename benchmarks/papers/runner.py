@@ -1,7 +1,7 @@
 """Figure 1 of DP-MBCD from the runner's own schedules: what the paper would print beside what the certificate says.
 
 ``papers.figures`` computes the same picture from arrays of noise, for the last iterate of one block. Here every
-number comes from plans of ``tacit.plan_blocks``, i.e. from the noise that ``run_blocks`` adds: the paper's recursion
+number comes from plans of ``tacit.plan_blocks``, i.e. from the noise that ``BlockDescent`` adds: the paper's recursion
 (Corollary 4.5 with Lemma C.3, iterated, L_T = 1; errata E7, E8) on a plan's noise, and the certificate's composition,
 which holds for every iterate and for any number of blocks, where the sum of recursions does not (errata E6).
 """
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from papers.figures import ADAPTIVE, CONSTANT, EPOCHS_1, FIGURE_1
 from papers.published import published_epsilon
 from tacit import _validate
-from tacit.run.blocks import Block, GradientStep
+from tacit.problem.blocks import Block, GradientStep
 from tacit.solvers.blocks import BlockPlan, plan_blocks
 from tacit.solvers.schedules import NoiseSchedule
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # what type checkers and editors see; ``tests/test_architecture.py`` holds it equal to ``_HOMES``
     from tacit.accounting import Certificate as Certificate
     from tacit.accounting import certify as certify
-    from tacit.accounting.calibrate import calibrate as calibrate
+    from tacit.accounting.calibration import calibrate as calibrate
     from tacit.audit import audit_epsilon as audit_epsilon
     from tacit.audit import audit_gdp as audit_gdp
     from tacit.audit import audit_one_run as audit_one_run
@@ -28,56 +28,42 @@ if TYPE_CHECKING:  # what type checkers and editors see; ``tests/test_architectu
     from tacit.estimators import DPConvexReLUClassifier as DPConvexReLUClassifier
     from tacit.estimators import DPConvexReLURegressor as DPConvexReLURegressor
     from tacit.estimators import DPElasticNet as DPElasticNet
+    from tacit.estimators import DPGammaRegressor as DPGammaRegressor
     from tacit.estimators import DPGeneralizedLinear as DPGeneralizedLinear
     from tacit.estimators import DPHuberRegressor as DPHuberRegressor
     from tacit.estimators import DPLasso as DPLasso
     from tacit.estimators import DPLinearRegression as DPLinearRegression
     from tacit.estimators import DPLinearSVC as DPLinearSVC
     from tacit.estimators import DPLogisticRegression as DPLogisticRegression
+    from tacit.estimators import DPPoissonRegressor as DPPoissonRegressor
     from tacit.estimators import DPRidge as DPRidge
     from tacit.estimators import DPSelection as DPSelection
     from tacit.estimators import DPSoftmaxRegression as DPSoftmaxRegression
+    from tacit.estimators import DPStandardScaler as DPStandardScaler
+    from tacit.estimators import certificate_of as certificate_of
     from tacit.estimators import load_model as load_model
+    from tacit.estimators import private_mean as private_mean
     from tacit.estimators import save_model as save_model
-    from tacit.federated import FactorNode as FactorNode
-    from tacit.federated import FederatedModel as FederatedModel
-    from tacit.federated import FederatedNMF as FederatedNMF
-    from tacit.federated import FederationError as FederationError
-    from tacit.federated import LinkLost as LinkLost
+    from tacit.federation import FederatedNMF as FederatedNMF
+    from tacit.federation import FederationError as FederationError
+    from tacit.federation import LinkLost as LinkLost
     from tacit.ledger import Ledger as Ledger
     from tacit.mechanism import Adjacency as Adjacency
     from tacit.mechanism import Mechanism as Mechanism
     from tacit.mechanism import Plan as Plan
-    from tacit.problem.layers import Convolution as Convolution
-    from tacit.problem.layers import Dense as Dense
-    from tacit.run.blocks import Block as Block
-    from tacit.run.blocks import BlockProblem as BlockProblem
-    from tacit.run.blocks import register_problem as register_problem
-    from tacit.run.sums import BlockNetwork as BlockNetwork
-    from tacit.solvers.blocks import BlockPlan as BlockPlan
-    from tacit.solvers.blocks import plan_blocks as plan_blocks
-    from tacit.solvers.blocks import run_blocks as run_blocks
-    from tacit.solvers.hidden import CyclicPlan as CyclicPlan
-    from tacit.solvers.hidden import plan_cyclic as plan_cyclic
-    from tacit.solvers.hidden import run_plan as run_plan
 
 __version__ = "0.1.0"
 
 _HOMES = {
     "Adjacency": "tacit.mechanism",
-    "Block": "tacit.run.blocks",
-    "BlockNetwork": "tacit.run.sums",
-    "BlockPlan": "tacit.solvers.blocks",
-    "BlockProblem": "tacit.run.blocks",
     "BudgetExhausted": "tacit.errors",
     "Certificate": "tacit.accounting",
-    "Convolution": "tacit.problem.layers",
-    "CyclicPlan": "tacit.solvers.hidden",
     "DPBlockMLPClassifier": "tacit.estimators",
     "DPBlockMLPRegressor": "tacit.estimators",
     "DPConvexReLUClassifier": "tacit.estimators",
     "DPConvexReLURegressor": "tacit.estimators",
     "DPElasticNet": "tacit.estimators",
+    "DPGammaRegressor": "tacit.estimators",
     "DPGeneralizedLinear": "tacit.estimators",
     "DPHuberRegressor": "tacit.estimators",
     "DPLasso": "tacit.estimators",
@@ -85,19 +71,18 @@ _HOMES = {
     "DPLinearSVC": "tacit.estimators",
     "DPLogisticRegression": "tacit.estimators",
     "DPNMF": "tacit.estimators",
+    "DPPoissonRegressor": "tacit.estimators",
     "DPRidge": "tacit.estimators",
     "DPSelection": "tacit.estimators",
     "DPSoftmaxRegression": "tacit.estimators",
-    "Dense": "tacit.problem.layers",
-    "FactorNode": "tacit.federated",
-    "FederatedModel": "tacit.federated",
-    "FederatedNMF": "tacit.federated",
-    "FederationError": "tacit.federated",
+    "DPStandardScaler": "tacit.estimators",
+    "FederatedNMF": "tacit.federation",
+    "FederationError": "tacit.federation",
     "InvalidInput": "tacit.errors",
     "Ledger": "tacit.ledger",
     "LedgerCorrupt": "tacit.errors",
     "LedgerError": "tacit.errors",
-    "LinkLost": "tacit.federated",
+    "LinkLost": "tacit.federation",
     "Mechanism": "tacit.mechanism",
     "MechanismMismatch": "tacit.errors",
     "NotCovered": "tacit.errors",
@@ -106,14 +91,11 @@ _HOMES = {
     "audit_epsilon": "tacit.audit",
     "audit_gdp": "tacit.audit",
     "audit_one_run": "tacit.audit",
-    "calibrate": "tacit.accounting.calibrate",
+    "calibrate": "tacit.accounting.calibration",
+    "certificate_of": "tacit.estimators",
     "certify": "tacit.accounting",
     "load_model": "tacit.estimators",
-    "plan_blocks": "tacit.solvers.blocks",
-    "plan_cyclic": "tacit.solvers.hidden",
-    "register_problem": "tacit.run.blocks",
-    "run_blocks": "tacit.solvers.blocks",
-    "run_plan": "tacit.solvers.hidden",
+    "private_mean": "tacit.estimators",
     "save_model": "tacit.estimators",
 }
 

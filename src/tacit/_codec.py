@@ -4,7 +4,8 @@
     {"enum": tag, "name": …}    a member of an Enum that is ``@described(tag)``
     {key: …}                    a ``@leaf(key)``: a class with a compact form of its own, e.g. run lengths
     {"ndarray": dtype, "shape": […], "data": …}    a numpy array, base64 of its little-endian bytes
-    {"list": […]}, {"dict": {…}}, {"float": "inf"}
+    {"ndarray": "text" or "object", "shape": […], "data": […]}    one of words, or of words and numbers
+    {"list": […]}, {"dict": {…}}, {"float": "inf"}, {"range": [start, stop, step]}
     […]                         a tuple; numbers, text, true, false and null stand for themselves
 
 Reading makes objects of registered classes only, and nothing at all before the whole value has been measured: nodes,
@@ -35,7 +36,8 @@ LIMIT = 50_000_000
 """Values that a description may stand for, unless the reader says otherwise."""
 MAX_DEPTH = 64
 _DTYPES = ("|b1", "|i1", "|u1", *(f"<{kind}{size}" for kind in "iuf" for size in (2, 4, 8)), "<c8", "<c16")
-_OWN_KEYS = ("type", "enum", "ndarray", "list", "dict", "float")
+_WORDS = {"text": np.str_, "object": np.object_}
+_OWN_KEYS = ("type", "enum", "ndarray", "list", "dict", "float", "range")
 _KEPT = object()
 
 _classes: dict[str, type[Any]] = {}
@@ -147,6 +149,8 @@ def encode(value: Any) -> Any:
         return {"list": [encode(item) for item in value]}
     if kind is dict and all(type(key) is str for key in value):
         return {"dict": {key: encode(item) for key, item in value.items()}}
+    if kind is range:
+        return {"range": [value.start, value.stop, value.step]}
     if kind is np.ndarray:
         return _encode_array(value)
     raise InvalidInput(
@@ -165,9 +169,14 @@ def _encode_registered(value: Any, tag: str) -> Any:
 
 
 def _encode_array(value: np.ndarray[Any, Any]) -> dict[str, Any]:
+    if value.dtype.kind in "UO":
+        words = "text" if value.dtype.kind == "U" else "object"
+        flat = value.ravel().tolist()
+        if all(item is None or type(item) in (str, int, float, bool) for item in flat):
+            return {"ndarray": words, "shape": list(value.shape), "data": [encode(item) for item in flat]}
     dtype = value.dtype.newbyteorder("<")
     if dtype.str not in _DTYPES:
-        raise InvalidInput(f"an array of {value.dtype} cannot be written to a file: convert it to numbers")
+        raise InvalidInput(f"an array of {value.dtype} cannot be written to a file: convert it to numbers or words")
     data = base64.b64encode(value.astype(dtype).tobytes()).decode("ascii")
     return {"ndarray": dtype.str, "shape": list(value.shape), "data": data}
 
@@ -256,10 +265,19 @@ def _expanded(value: dict[str, Any]) -> int:
         return max([_count(value.get(name, 0)) for name in _expanding.get(value["type"], ())], default=0)
     if "ndarray" in value:
         return int(math.prod(_count(side) for side in value["shape"]))
+    if "range" in value:
+        return _length(value["range"])
     for key, data in value.items():
         if hasattr(_leaves.get(key), "json_size"):
             return int(_leaves[key].json_size(data))
     return 0
+
+
+def _length(data: Any) -> int:
+    start, stop, step = data
+    if not all(type(number) is int and abs(number) < 2**63 for number in data) or step == 0:
+        raise InvalidInput(f"a range of {_line_of(data)} is none: was the file edited?")
+    return len(range(start, stop, step))
 
 
 def _count(value: Any) -> int:
@@ -294,6 +312,8 @@ def _build(value: Any) -> Any:
         return {name: _build(item) for name, item in data.items()}
     if key == "float":
         return float(data)
+    if key == "range":
+        return range(*data)
     if key not in _leaves:
         raise InvalidInput(f"the key {_line_of(key)} describes nothing: was the file edited?")
     return _leaves[key].from_json(data)
@@ -319,8 +339,15 @@ def _build_dataclass(value: dict[str, Any]) -> Any:
 
 
 def _build_array(dtype: Any, shape: list[int], data: str) -> np.ndarray[Any, Any]:
-    if dtype not in _DTYPES or not all(type(side) is int for side in shape):
+    if dtype not in (*_DTYPES, *_WORDS) or not all(type(side) is int for side in shape):
         raise InvalidInput(f"an array of {_line_of(dtype)} and shape {_line_of(shape)} is none that is written here")
+    if dtype in _WORDS:
+        items = [_build(item) for item in data]
+        if not all(type(item) is str or (dtype == "object" and not isinstance(item, tuple | list)) for item in items):
+            raise InvalidInput("an array of words holds something else: was the file edited?")
+        flat_words = np.empty(len(items), dtype=object)
+        flat_words[:] = items
+        return flat_words.astype(_WORDS[dtype]).reshape(shape)
     length = math.prod(shape) * np.dtype(dtype).itemsize
     if len(data) != 4 * ((length + 2) // 3):
         raise InvalidInput(f"an array of shape {_line_of(shape)} has other data than it needs: was the file edited?")

@@ -1,14 +1,14 @@
-"""Numbers for people, rounded to the side on which they still hold."""
+"""Format numbers for display, rounded in the conservative direction."""
 
 from __future__ import annotations
 
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 
-__all__ = ["down", "up"]
+__all__ = ["format_down", "format_up"]
 
 
-def up(value: float, digits: int = 4) -> str:
+def format_up(value: float, digits: int = 4) -> str:
     """At least the value: for what was spent or is promised.
 
     Args:
@@ -18,13 +18,13 @@ def up(value: float, digits: int = 4) -> str:
     Returns:
         Text.
 
-    >>> up(1.32623), up(0.06), up(float("inf"))
+    >>> format_up(1.32623), format_up(0.06), format_up(float("inf"))
     ('1.327', '0.06', '∞')
     """
     return _rounded(value, digits, ROUND_CEILING)
 
 
-def down(value: float, digits: int = 4) -> str:
+def format_down(value: float, digits: int = 4) -> str:
     """At most the value: for what is left.
 
     Args:
@@ -34,7 +34,7 @@ def down(value: float, digits: int = 4) -> str:
     Returns:
         Text.
 
-    >>> down(1.32699), down(2.3, 6)
+    >>> format_down(1.32699), format_down(2.3, 6)
     ('1.326', '2.3')
     """
     return _rounded(value, digits, ROUND_FLOOR)

@@ -11,8 +11,8 @@ from dp_accounting.pld import PLDAccountant
 from tacit.accounting import banded_noise_multiplier, certify, choose_bands
 from tacit.accounting.bands import _rough_multiplier
 from tacit.errors import InvalidInput
-from tacit.factorisation import noisecurve_workload, optimise, prefix_sum, sgd_workload
 from tacit.mechanism import CorrelatedNoise, CyclicPoisson, FrozenArray, Groups, Mechanism
+from tacit.noise import noisecurve_workload, optimise, prefix_sum, sgd_workload
 
 DELTA = 1e-5
 LARGE = {"n": 50_000, "batch_size": 450, "steps": 2223}

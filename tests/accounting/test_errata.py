@@ -37,8 +37,9 @@ from tacit.mechanism import (
     Shuffled,
     WithoutReplacement,
 )
-from tacit.problem import Penalty
-from tacit.run import GradientChain, VectorSum, contraction
+from tacit.problem import ElasticNet, Logistic
+from tacit.release import GradientChain, contraction
+from tacit.release.queries import LossGradient
 
 DELTA = 1e-5
 
@@ -247,7 +248,7 @@ def test_e8_a_scaling_hides_nothing_that_the_exponent_claims(eta, claimed, true)
     Before its last prox (a bijection) the state is N(a·shift, 1 + a²) with a = 1/(1+η): μ² = a²/(1+a²). The exponent
     −1/L_T² with L_T = a claims the power 1/a² of that.
     """
-    a = float(Penalty.of(1, l2=1.0).prox(np.ones(1), eta)[0])
+    a = float(ElasticNet.of(1, l2=1.0).prox(np.ones(1), eta)[0])
     assert a == pytest.approx(1 / (1 + eta))  # not η/(1+η)
     assert 2 * corollary_4_5(1.0, a, [1.0, 1.0], 0) == pytest.approx(claimed, rel=3e-2)
     exact = a**2 / (1 + a**2)
@@ -263,13 +264,12 @@ def test_e8_a_scaling_hides_nothing_that_the_exponent_claims(eta, claimed, true)
 
 @pytest.mark.parametrize("eta", [0.01, 1.0, 30.0])
 def test_e8_a_prox_of_ours_is_1_lipschitz_and_no_chain_claims_more(eta):
-    penalty = Penalty.of(3, l1=[0.0, 0.3, 0.0], l2=[0.0, 0.5, 2.0], low=[-1.0, -np.inf, -np.inf])
+    penalty = ElasticNet.of(3, l1=[0.0, 0.3, 0.0], l2=[0.0, 0.5, 2.0], low=[-1.0, -np.inf, -np.inf])
     u, v = np.random.default_rng(0).normal(size=(2, 2000, 3)) * 3
     ratio = np.linalg.norm(penalty.prox(u, eta) - penalty.prox(v, eta), axis=1) / np.linalg.norm(u - v, axis=1)
     assert 0.9 < ratio.max() <= 1 + 1e-12
     sizes = (Schedule.constant(1.0, 6), 0.0, 2, 10)
-    total = VectorSum(np.zeros((10, 3)), 1.0)
-    total.smoothness = 0.5
+    total = LossGradient(Logistic(), 1.0, 2**0.5)  # β = ½
     plain, with_prox = (GradientChain(*sizes, penalty=p).mechanism(total, 2.0) for p in (None, penalty))
     assert with_prox.view.lipschitz.min == plain.view.lipschitz.min == 1.0
 

@@ -91,7 +91,7 @@ def test_noisy_cyclic_epsilon(case):
 
 
 def theorem_28(k, E, c, d_over_s):
-    """Paper 003, Theorem 2.8: L/(bσ) is the shift of a visit over the noise's deviation."""
+    """The convex ReLU paper, Theorem 2.8: L/(bσ) is the shift of a visit over the noise's deviation."""
     if c == 1:
         return d_over_s * math.sqrt(1 + (E - 1) / k)
     decay = c ** (k * (E - 1))

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from tacit.accounting import certify, last_iterate_mu, noisy_cyclic_delta, noisy_cyclic_mu
+from tacit.accounting import certify, last_iterate_mu
 from tacit.errors import InvalidInput
 from tacit.mechanism import BlockSweeps, FrozenArray, LastIterate, Mechanism, Schedule
 
@@ -20,10 +20,6 @@ def test_a_step_without_noise_that_reads_records_is_refused(noise_std, ratio):
     """Version 0.1 took Δ/σ by its word where σ = 0, and certified Δ = 0 there: the last step was free."""
     with pytest.raises(InvalidInput, match=r"view.noise_std is 0 at step \d, where the ratio Δ/σ is positive"):
         silent(noise_std, ratio)
-    with pytest.raises(InvalidInput, match="noise_std is 0 at a step whose ratio is positive"):
-        noisy_cyclic_mu(2, 1, 0.9, ratio, noise_std=noise_std)
-    with pytest.raises(InvalidInput, match="noise_std is 0 at a step whose ratio is positive"):
-        noisy_cyclic_delta(2, 1, 0.9, ratio, 1.0, noise_std=noise_std)
 
 
 def test_steps_without_noise_that_read_nothing_cost_nothing():

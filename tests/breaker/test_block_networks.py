@@ -15,24 +15,22 @@ import pytest
 from scipy import sparse
 from sklearn.base import clone
 
-import tacit.estimators.block_networks as block_networks
 from tacit.audit import audit_epsilon, audit_gdp
 from tacit.errors import InvalidInput, NotCovered, TacitError
-from tacit.estimators import DPSelection
 from tacit.estimators.block_networks import DPBlockMLPClassifier, DPBlockMLPRegressor
-from tacit.estimators.saving import save_model
 from tacit.ledger import Ledger
+from tacit.maps import EqualNorm
 from tacit.mechanism import Adjacency
+from tacit.problem.blocks import Block, GradientStep, joined
 from tacit.problem.layers import Convolution, Dense
 from tacit.problem.moments import moments_bound, moments_diameter
 from tacit.problem.network import Architecture, Hidden, architecture
-from tacit.run import SEEDED, Channel, Streams
-from tacit.run.blocks import PROBLEMS, Block, BlockSum, GradientStep, Together, joined
-from tacit.run.channel import sensitivity
-from tacit.run.sums import BlockNetwork, LayerStatistic, TableRows
-from tacit.run.sums.network import example_block
-from tacit.solvers.blocks import plan_blocks, run_blocks
-from tacit.solvers.network import layer_blocks
+from tacit.records import InMemory, Rows
+from tacit.release import PROBLEMS, SEEDED, BlockSum, Channel, JacobiCache, open_session, sensitivity
+from tacit.release.queries import BlockNetwork, LayerStatistic
+from tacit.release.queries.network import example_block
+from tacit.solvers.blocks import BlockDescent, BlockPlan, plan_blocks
+from tacit.solvers.network import block_network
 
 SMALL: dict[str, Any] = {
     "epsilon": 1.0,
@@ -57,25 +55,43 @@ def halves(n: int = 60) -> Any:
     return np.resize([0, 1], n)
 
 
-def made(network: Architecture, W: Any, X: Any, y: Any, C: float, cls: type[BlockNetwork] = BlockNetwork) -> Any:
+class Case:
+    """A problem and its records."""
+
+    def __init__(self, problem: BlockNetwork, X: Any, y: Any) -> None:
+        self.problem, self.rows = problem, Rows(X, y)
+
+    @property
+    def blocks(self) -> tuple[Block, ...]:
+        return self.problem.blocks
+
+    def hidden(self, W: Any, places: Any = None) -> Hidden:
+        """Of all records at once, or of these."""
+        rows = self.rows if places is None else self.rows.take(places)
+        with np.errstate(all="ignore"):
+            (found,) = self.problem._hidden(W, rows, len(rows))
+        return found
+
+
+def made(network: Architecture, W: Any, X: Any, y: Any, C: float) -> Case:
     blocks = tuple(Block(c.name, w, C, GradientStep(1.0)) for c, w in zip(network.connections, W, strict=True))
-    return cls(TableRows(X), y, network, blocks)
+    return Case(BlockNetwork(network, blocks), X, y)
 
 
-def summed(problem: BlockNetwork, block: int, W: Any, records: Any = None) -> Any:
-    """What the channel would add noise to: the sum over these records."""
-    mask = np.ones(problem.records, bool)
+def summed(case: Case, block: int, W: Any, records: Any = None) -> Any:
+    """What a session would add noise to: the sum over these records."""
+    mask = np.ones(len(case.rows), bool)
     if records is not None:
         mask[:] = False
         mask[records] = True
-    return BlockSum(problem, block).total(joined(W)[None], mask[None])[0]
+    return BlockSum(case.problem, block).total(case.rows, joined(W)[None], mask[None])[0]
 
 
-def moved(problem: BlockNetwork, block: int, W: Any, gone: int) -> float:
+def moved(case: Case, block: int, W: Any, gone: int) -> float:
     """How far the sum moves if a record vanishes, in units of the bound."""
-    others = np.flatnonzero(np.arange(problem.records) != gone)
-    apart = summed(problem, block, W) - summed(problem, block, W, others)
-    return float(np.linalg.norm(apart)) / problem.blocks[block].bound
+    others = np.flatnonzero(np.arange(len(case.rows)) != gone)
+    apart = summed(case, block, W) - summed(case, block, W, others)
+    return float(np.linalg.norm(apart)) / case.blocks[block].bound
 
 
 # -- 1. who else is in the batch -----------------------------------------------------------------------------------
@@ -98,9 +114,7 @@ def test_hidden_variables_do_not_depend_on_the_place_in_the_batch(name: str, kin
     W = tuple(rng.normal(size=c.map.weights) for c in network.connections)
     X, y = rng.normal(size=(1, int(np.prod(shape)))).astype(kind), np.eye(10, dtype=kind)[:1]
     problem = made(network, W, X, y, 0.01)
-    places = np.zeros(problem._part, int)  # one record, at every place of a part
-    with np.errstate(all="ignore"):
-        hidden = problem._hidden(W, places)
+    hidden = problem.hidden(W, np.zeros(problem.problem._part, int))  # one record, at every place of a part
     for rows in (*hidden.designs, *hidden.residuals):
         assert (rows == rows[:1]).all(), "one and the same record differs from place to place"
 
@@ -124,8 +138,7 @@ def knife_edge() -> tuple[Any, Any, Any]:
         first[unit, -1] = (low + high) / 2
         W = (first.copy(), second)
         problem = made(network, W, X, np.tile(np.eye(2, dtype=np.float32)[1], (N, 1)), 0.01)
-        with np.errstate(all="ignore"):
-            opened = problem._hidden(W, np.arange(N)).residuals[0][:, unit] != 0
+        opened = problem.hidden(W).residuals[0][:, unit] != 0
         if opened.any() and not opened.all():
             break
         low, high = ((low + high) / 2, high) if not opened.any() else (low, (low + high) / 2)
@@ -139,7 +152,7 @@ def test_a_record_that_vanishes_does_not_turn_the_others() -> None:
     """
     problem, W, opened = knife_edge()
     edges = np.flatnonzero(opened[1:] & ~opened[:-1]) + 1
-    problem._target[:], problem._target[edges] = np.eye(2)[0], np.eye(2)[1]
+    problem.rows.y[:], problem.rows.y[edges] = np.eye(2)[0], np.eye(2)[1]
     for block in range(2):
         assert moved(problem, block, W, 0) <= 1 + 1e-3
 
@@ -156,9 +169,7 @@ def test_a_record_does_not_notice_what_its_neighbours_hold(name: str, bad: float
     found = []
     for value in (0.5, bad):
         X[np.arange(16) != 5], y[np.arange(16) != 5] = value, value
-        problem = made(network, W, X, y, 0.01)
-        with np.errstate(all="ignore"):
-            hidden = problem._hidden(W, np.arange(16))
+        hidden = made(network, W, X, y, 0.01).hidden(W)
         found.append([rows[5] for rows in (*hidden.designs, *hidden.residuals)])
     assert all((a == b).all() for a, b in zip(*found, strict=True))
 
@@ -175,7 +186,7 @@ def test_sums_leave_no_trace_and_single_ones_are_those_together(name: str) -> No
     summed(problem, 0, tuple(1e25 * w for w in W))
     summed(problem, 0, tuple(np.nan * w for w in W), [3, 7])
     with np.errstate(all="ignore"):
-        again = problem.totals(W, np.arange(40))
+        again = problem.problem.totals(W, problem.rows)
     assert all((a == b).all() for a, b in zip(first, again, strict=True))
 
 
@@ -184,27 +195,29 @@ def test_sums_that_are_kept_belong_to_their_state_and_batch() -> None:
     rng = np.random.default_rng(3)
     network = architecture((5,), (4,), 3)
     W = tuple(rng.normal(size=c.map.weights) for c in network.connections)
-    problem = made(network, W, rng.normal(size=(9, 5)), np.eye(3)[rng.integers(3, size=9)], 0.01)
-    together = Together(problem)
-    index = np.arange(9)
+    case = made(network, W, rng.normal(size=(9, 5)), np.eye(3)[rng.integers(3, size=9)], 0.01)
+    problem, rows = case.problem, case.rows
+    together = JacobiCache(problem, rows)
+    mask = np.ones(9, bool)
     for change in range(6):
         if change == 1:
             W[0][0, 0] += 1
         if change == 2:
-            index[0] = 3
+            mask[0] = False
         if change == 3:
-            index = index[:4]
+            mask[:2] = True, False  # as many as before, others
         if change == 4:
             W[1][:] = 0.0
         if change == 5:
             W[1][:] = -0.0
         with np.errstate(all="ignore"):
-            for kept, fresh in zip(together.totals(joined(W), index), problem.totals(W, index), strict=True):
-                assert (kept == fresh).all()
-    total = BlockSum(problem, 0, together)
-    everybody = np.ones((1, 9), bool)
-    total.total(joined(W)[None], everybody)[:] = 7.0  # what is handed out is nobody else's
-    assert (total.total(joined(W)[None], everybody) == BlockSum(problem, 0).total(joined(W)[None], everybody)).all()
+            fresh = problem.totals(W, rows.take(np.flatnonzero(mask)))
+            for kept, own in zip(together.totals(joined(W), mask), fresh, strict=True):
+                assert (kept == own).all()
+    state, everybody = joined(W)[None], np.ones((1, 9), bool)
+    query = BlockSum(problem, 0, jacobi=True)
+    query.total(rows, state, everybody)[:] = 7.0  # what is handed out is nobody else's
+    assert (query.total(rows, state, everybody) == BlockSum(problem, 0).total(rows, state, everybody)).all()
 
 
 # -- 2. lengths ----------------------------------------------------------------------------------------------------
@@ -264,17 +277,9 @@ def test_weights_beyond_all_measure_do_not_lengthen_a_contribution(
     """
     network = architecture((3,), (2,) * depth, 2, loss="squared", norms=norm)
     X, y = np.full((1, 3), 1e9, np.float32), np.zeros((1, 2), np.float32)
-    described = layer_blocks(
-        network,
-        "gradient" if statistic is GRADIENT else "statistics",
-        seed=0,
-        step_size=1.0,
-        last_step=1.0,
-        contribution_norm=C,
-        l2=0.0,
-    )
-    norms, weights = described.residual_norms, described.weights
-    problem = BlockNetwork(TableRows(X), y, network, described.blocks, statistic, weights=weights, residual_norms=norms)
+    update = "gradient" if statistic is GRADIENT else "statistics"
+    steps: dict[str, Any] = {"step_size": 1.0, "last_step": 1.0, "l2": 0.0}
+    problem = Case(block_network(network, update, seed=0, contribution_norm=C, **steps), X, y)
     for size in np.logspace(15, 25, 41):
         W = tuple(np.full(c.map.weights, size) for c in network.connections)
         for i, block in enumerate(problem.blocks):
@@ -317,7 +322,7 @@ def test_norms_of_patches_do_not_underflow_for_bounds_that_are_accepted() -> Non
     layer = network.connections[0].map
     design = np.ones((1, layer.patches, layer.weights[1]))
     residual = np.full((1, layer.patches * 9), 1e-23)
-    assert 0 < np.linalg.norm(problem._summed(0, Hidden((design,), (residual,)))) <= 1e-30 * (1 + 1e-6)
+    assert 0 < np.linalg.norm(problem.problem._summed(0, Hidden((design,), (residual,)))) <= 1e-30 * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("size", [64, 1024])
@@ -326,7 +331,7 @@ def test_patches_that_almost_cancel_are_measured_by_what_is_left(size: int) -> N
     rng = np.random.default_rng(size)
     network = architecture((1, 2, size), (Convolution(size, 1),), 2)
     blocks = tuple(Block(c.name, np.ones(c.map.weights), 1e-6, GradientStep(1.0)) for c in network.connections)
-    problem = BlockNetwork(TableRows(np.zeros((1, 2 * size))), np.zeros((1, 2)), network, blocks)
+    problem = BlockNetwork(network, blocks)
     for _ in range(5):
         s, tiny = rng.uniform(0.6, 1.9), 10.0 ** rng.uniform(-12, -2)
         r = np.full(size, rng.uniform(0.5, 2))
@@ -368,7 +373,7 @@ def test_contributions_are_bounded_whatever_a_record_holds(C: float, norm: float
         )
     else:
         blocks = tuple(Block(c.name, W, C, GradientStep(1.0)) for c, W in zip(network.connections, starts, strict=True))
-    problem = BlockNetwork(TableRows(X), y, network, blocks, statistic, weights=alpha, residual_norms=U)
+    problem = Case(BlockNetwork(network, blocks, statistic, weights=alpha, residual_norms=U), X, y)
     for scale in (0.0, 1e-30, 1.0, 1e6, 1e12):
         W = tuple(start * scale for start in starts)
         for i, block in enumerate(blocks):
@@ -380,15 +385,20 @@ def test_contributions_are_bounded_whatever_a_record_holds(C: float, norm: float
 # -- 3. plan, order and noise --------------------------------------------------------------------------------------
 
 
+def planned(model: Any, n: int = 60, p: int = 3) -> tuple[BlockPlan, BlockNetwork]:
+    shape = model._shape(n, p)
+    found = model._planned(shape, model._budget(shape))
+    return found.numbers, found.problem
+
+
 @pytest.mark.parametrize("relation", ["replace-one", "zero-out"])
 @pytest.mark.parametrize(("batch_size", "sampling"), [(60, "poisson"), (20, "poisson"), (20, "cyclic")])
 def test_diameters_count_only_where_every_step_reads_everybody(relation: str, batch_size: int, sampling: str) -> None:
     sizes = {**PUBLIC, "batch_size": batch_size, "sampling": sampling, "adjacency": relation, "update": "statistics"}
-    plan, described, network = DPBlockMLPClassifier((4,), **sizes)._planned(60, 3, 2)
-    target = np.zeros((60, 2))
-    more: dict[str, Any] = {"weights": described.weights, "residual_norms": described.residual_norms}
-    problem = BlockNetwork(TableRows(np.zeros((60, 4))), target, network, described.blocks, MOMENTS, **more)
-    for i, (c, a, U) in enumerate(zip(network.connections, described.weights, described.residual_norms, strict=True)):
+    plan, problem = planned(DPBlockMLPClassifier((4,), **sizes))
+    assert problem.statistic is MOMENTS
+    network = problem.network
+    for i, (c, a, U) in enumerate(zip(network.connections, problem.weights, problem.residual_norms, strict=True)):
         R = network.design_norm(c)
         found = sensitivity(plan.mechanism, BlockSum(problem, i))
         if Adjacency.parse(relation) is not Adjacency.REPLACE_ONE:
@@ -404,10 +414,10 @@ def test_every_release_of_a_jacobi_step_is_paid_for_and_taken_at_its_beginning(m
     rng = np.random.default_rng(0)
     seen: list[tuple[int, Any]] = []
 
-    class Watching(BlockNetwork):
-        def totals(self, values: Any, index: Any) -> Any:
-            seen.append((len(index), joined(values)))
-            return super().totals(values, index)
+    class _Watching(BlockNetwork):
+        def totals(self, values: Any, rows: Any) -> Any:
+            seen.append((len(rows), joined(values)))
+            return super().totals(values, rows)
 
     W = tuple(rng.normal(size=c.map.weights) for c in network.connections)
     blocks = tuple(Block(c.name, w, 0.01, GradientStep(1.0)) for c, w in zip(network.connections, W, strict=True))
@@ -418,32 +428,39 @@ def test_every_release_of_a_jacobi_step_is_paid_for_and_taken_at_its_beginning(m
     ]
     assert plans[0].mechanism == plans[1].mechanism
     assert plans[0].mechanism.steps * plans[0].mechanism.releases == 9 * 2
-    problem = Watching(TableRows(X), y, network, blocks)
-    monkeypatch.setitem(PROBLEMS, BlockNetwork.name, Watching)
-    channel = Channel(plans[0].certificate, 12, streams=Streams(0))
-    run_blocks(plans[0], problem, channel)
-    assert channel.steps_left == 0
+    monkeypatch.setitem(PROBLEMS, "_Watching", _Watching)
+    with open_session(plans[0].certificate, InMemory(X, y), random_state=0) as session:
+        BlockDescent(plans[0], _Watching(network, blocks)).solve(session)
+        assert session.steps_left() == 0
     assert len(seen) <= 9
     assert len({state.tobytes() for _, state in seen}) == len(seen)  # one state a step
 
 
 def test_replicas_of_a_jacobi_run_are_single_runs() -> None:
     network = architecture((3,), (4,), 2)
-    described = layer_blocks(network, "gradient", seed=0, step_size=1.0, last_step=1.0, contribution_norm=None, l2=0.0)
-    plan = plan_blocks(1.0, 1e-5, blocks=described.blocks, n=8, batch_size=4, epochs=2, order="jacobi")
-    problem = BlockNetwork(TableRows(table(8)), np.eye(2)[halves(8)], network, described.blocks)
-    single = run_blocks(plan, problem, Channel(plan.certificate, 8, streams=Streams(0)))
-    several = run_blocks(plan, problem, Channel(plan.certificate, 8, replicas=1, streams=Streams(0)), replicas=1)
-    both = run_blocks(plan, problem, Channel(plan.certificate, 8, replicas=2, streams=Streams(0)), replicas=2)
-    assert all((a == b).all() for a, b in zip(single, several, strict=True))
+    problem = block_network(network, "gradient", seed=0, step_size=1.0, last_step=1.0, contribution_norm=None, l2=0.0)
+    plan = plan_blocks(1.0, 1e-5, blocks=problem.blocks, n=8, batch_size=4, epochs=2, order="jacobi")
+
+    def run(replicas: int) -> Any:
+        records = InMemory(table(8), np.eye(2)[halves(8)])
+        with open_session(plan.certificate, records, random_state=0, replicas=replicas) as session:
+            return BlockDescent(plan, problem).solve(session)
+
+    both = run(2)
     assert all(len(part) == 2 and np.abs(part[0] - part[1]).max() > 0 for part in both)
+    with pytest.MonkeyPatch.context() as patch:  # the same noise for every replica: then each is the single run
+        wave = lambda self, sigma, index, clean, history: sigma * np.cos(index + np.arange(clean.shape[1]))  # noqa: E731
+        patch.setattr(Channel, "_noise", lambda self, *a: np.broadcast_to(wave(self, *a), a[2].shape))
+        single, several = run(1), run(3)
+    for one, rows in zip(single, several, strict=True):
+        assert all(np.array_equal(one, row) for row in rows)
 
 
 def test_steps_do_not_touch_the_certificate() -> None:
     found = set()
     for step_size, last in ((1e-6, 0.1), (4.0, 0.1), (4.0, 1.0), (1e30, 1e-6)):
         model = DPBlockMLPClassifier((4,), **{**PUBLIC, "sampling": "cyclic"}, step_size=step_size, last_step=last)
-        plan = model._planned(60, 3, 2)[0]
+        plan, _ = planned(model)
         squares = (plan.ratio**2).sum(axis=1)
         worst = max(squares[j :: plan.n_batches].sum() for j in range(plan.n_batches))
         assert plan.certificate.mu == pytest.approx(math.sqrt(worst), rel=1e-9)
@@ -582,16 +599,17 @@ def test_rows_that_change_during_a_fit_stay_bounded(value: float) -> None:
     assert all(np.isfinite(W).all() for W in model.coefs_)
 
 
-def test_records_are_the_problems_own_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_records_are_the_sessions_own_while_it_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """What changes in the caller's arrays after the first release changes nothing any more."""
     fits, release = [], Channel.release
     for meddle in (False, True):
         X, y = table().astype(np.float32), table()[:, :2].astype(np.float32)
 
         def meanwhile(self: Any, *arguments: Any, X: Any = X, y: Any = y, meddle: bool = meddle) -> Any:
+            out = release(self, *arguments)
             if meddle:
                 X[:], y[:] = 1e20, 1e20
-            return release(self, *arguments)
+            return out
 
         with monkeypatch.context() as patch:
             patch.setattr(Channel, "release", meanwhile)
@@ -605,11 +623,11 @@ def test_a_ledger_is_charged_once_and_before_any_row_is_read(
 ) -> None:
     def model(ledger: Ledger) -> Any:
         if kind == "classifier":
-            return DPBlockMLPClassifier((4,), budget=ledger, **PUBLIC)
-        return DPBlockMLPRegressor((4,), budget=ledger, **NUMBERS)
+            return DPBlockMLPClassifier((4,), ledger=ledger, **PUBLIC)
+        return DPBlockMLPRegressor((4,), ledger=ledger, **NUMBERS)
 
-    monkeypatch.setattr(block_networks, "BlockNetwork", stop)
-    monkeypatch.setattr(block_networks._BlockNetworkModel, "_inputs", stop)
+    monkeypatch.setattr(InMemory, "parts", stop)
+    monkeypatch.setattr(EqualNorm, "__call__", stop)
     poor = Ledger(tmp_path / "small.ledger", epsilon=0.5, delta=1e-5)
     with pytest.raises(TacitError):
         model(poor).fit(table(), halves())
@@ -621,9 +639,10 @@ def test_a_ledger_is_charged_once_and_before_any_row_is_read(
 
 
 @pytest.mark.parametrize("where", ["first", "later"])
-def test_an_interrupted_fit_leaves_no_model(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_fit_leaves_the_model_as_it_was(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = DPBlockMLPClassifier((4,), random_state=0, **PUBLIC).fit(table(), halves())
     assert SEEDED in model.certificate_.marks
+    before = {key: value for key, value in vars(model).items() if key.endswith("_")}
     release, done = Channel.release, []
 
     def some(self: Any, *arguments: Any) -> Any:
@@ -634,8 +653,15 @@ def test_an_interrupted_fit_leaves_no_model(where: str, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(Channel, "release", some)
     with pytest.raises(Reached):
-        model.fit(table(), halves())
-    assert {key for key in vars(model) if key.endswith("_")} <= {"n_features_in_"}
+        model.set_params(random_state=None).fit(table(), halves()[::-1])
+    after = {key: value for key, value in vars(model).items() if key.endswith("_")}
+    assert after.keys() == before.keys()
+    assert all(after[key] is before[key] for key in after if key != "n_features_in_")
+    fresh = DPBlockMLPClassifier((4,), **PUBLIC)
+    done.clear()
+    with pytest.raises(Reached):
+        fresh.fit(table(), halves())
+    assert {key for key in vars(fresh) if key.endswith("_")} <= {"n_features_in_"}
 
 
 def test_marks_say_what_was_read_off_the_data_and_what_is_no_secret() -> None:
@@ -659,6 +685,7 @@ def test_models_and_their_copies_hold_no_row() -> None:
             "coefs_",
             "n_features_in_",
             "network_",
+            "notes_",
             "plan_",
             "single_target_",
         }
@@ -698,9 +725,9 @@ BAD: dict[str, dict[str, Any]] = {
 def test_bad_parameters_are_refused_before_anything_is_spent_or_read(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(block_networks._BlockNetworkModel, "_inputs", stop)
+    monkeypatch.setattr(InMemory, "parts", stop)
     ledger = Ledger(tmp_path / "a.ledger", epsilon=9.0, delta=1e-3)
-    model = DPBlockMLPClassifier(**{"hidden_layer_sizes": (4,), **PUBLIC, "budget": ledger, **BAD[name]})
+    model = DPBlockMLPClassifier(**{"hidden_layer_sizes": (4,), **PUBLIC, "ledger": ledger, **BAD[name]})
     with pytest.raises((InvalidInput, NotCovered)):
         model.fit(table(60, 16), halves())
     assert len(ledger.entries()) == 0
@@ -723,29 +750,8 @@ def test_extreme_parameters_keep_their_promise_in_silence(name: str) -> None:
         warnings.simplefilter("error")
         model = DPBlockMLPClassifier((4, 3), random_state=0, **PUBLIC, **EXTREME[name]).fit(table(), halves())
     usual = DPBlockMLPClassifier((4, 3), **PUBLIC)
-    assert model.certificate_.epsilon(1e-6) == pytest.approx(usual.planned_certificate(table()).epsilon(1e-6))
+    assert model.certificate_.epsilon(1e-6) == pytest.approx(usual.planned_certificate(60, 3).epsilon(1e-6))
     assert not any(np.isnan(W).any() for W in model.coefs_)
-
-
-def test_a_search_refuses_networks_in_our_words() -> None:
-    """Poisson batches are not μ-GDP; the message says so, and what to choose."""
-    for model in (
-        DPBlockMLPClassifier((4,), feature_bounds=(0, 1), classes=[0, 1], epochs=1),
-        DPBlockMLPRegressor((4,), feature_bounds=(0, 1), target_bounds=(0, 1), epochs=1),
-    ):
-        search = DPSelection(model, {"step_size": [1.0, 2.0]}, epsilon=2.0, delta=1e-5, random_state=0)
-        with pytest.raises((InvalidInput, NotCovered)):
-            search.fit(table(200), halves(200))
-
-
-def test_a_model_that_cannot_be_checked_again_is_not_saved(tmp_path: Path) -> None:
-    model = DPBlockMLPClassifier((4,), **PUBLIC).fit(table(), halves())
-    try:
-        save_model(model, tmp_path / "m.json")
-    except InvalidInput:
-        assert not (tmp_path / "m.json").exists()
-        return
-    assert "random_state" not in (tmp_path / "m.json").read_text()
 
 
 # -- 5. audits ------------------------------------------------------------------------------------------------------
@@ -759,37 +765,31 @@ def audited(update: str, monkeypatch: pytest.MonkeyPatch, batches: int = 1) -> A
     kept: dict[Any, Any] = {}
     right = BlockNetwork.total
 
-    def once(self: Any, block: int, values: Any, index: Any) -> Any:
-        key = id(self), block, index.tobytes(), joined(values).tobytes()  # sums leave no trace: see above
+    def once(self: Any, block: int, values: Any, rows: Any) -> Any:
+        key = block, rows.X.tobytes(), rows.y.tobytes(), joined(values).tobytes()  # sums leave no trace: see above
         if key not in kept:
-            kept[key] = right(self, block, values, index)
+            kept[key] = right(self, block, values, rows)
         return kept[key]
 
     monkeypatch.setattr(BlockNetwork, "total", once)
     n = 2
-    model = DPBlockMLPClassifier(
-        (2,),
-        **{**PUBLIC, "epsilon": 4.0, "delta": 1e-3, "batch_size": n // batches, "epochs": 3, "sampling": "poisson"},
-        update=update,
-    )
-    plan, described, network = model._planned(n, 2, 2)
+    sizes: dict[str, Any] = {"batch_size": n // batches, "epochs": 3, "sampling": "poisson"}
+    model = DPBlockMLPClassifier((2,), **{**PUBLIC, "epsilon": 4.0, "delta": 1e-3, **sizes}, update=update)
+    plan, problem = planned(model, n, 2)
     blocks = tuple(replace(block, update=_Keep()) for block in plan.blocks)  # all that privacy depends on is the same
-    plan = replace(plan, blocks=blocks)
+    plan, problem = replace(plan, blocks=blocks), replace(problem, blocks=blocks)
     X = np.array([[0.9, 0.8, 0.5], [0.0, 0.0, 0.0]], np.float32)
-    more: dict[str, Any] = {"weights": described.weights, "residual_norms": described.residual_norms}
-    sides = [
-        BlockNetwork(TableRows(X), np.eye(2, dtype=np.float32)[labels], network, blocks, described.statistic, **more)
-        for labels in ([0, 0], [1, 0])
-    ]
+    sides = [Case(problem, X, np.eye(2, dtype=np.float32)[labels]) for labels in ([0, 0], [1, 0])]
     start = tuple(b.start for b in blocks)
     ways = [summed(sides[0], i, start) - summed(sides[1], i, start) for i in range(len(blocks))]
-    scales = [sensitivity(plan.mechanism, BlockSum(sides[0], i)) / plan.ratio[0, i] for i in range(len(blocks))]
+    scales = [sensitivity(plan.mechanism, BlockSum(problem, i)) / plan.ratio[0, i] for i in range(len(blocks))]
 
-    def sampler(problem: BlockNetwork, seed: int) -> Any:
+    def sampler(case: Case, seed: int) -> Any:
         def sample(k: int) -> Any:
             _Keep.seen.clear()
-            channel = Channel(plan.certificate, n, replicas=k, streams=Streams(seed))
-            run_blocks(plan, problem, channel, replicas=k)
+            records = InMemory(case.rows.X, case.rows.y)
+            with open_session(plan.certificate, records, replicas=k, random_state=seed) as session:
+                BlockDescent(plan, problem).solve(session)
             return sum(
                 np.array(_Keep.seen[b.name]).reshape(plan.steps, k, -1).sum(axis=0) @ way / scale**2
                 for b, way, scale in zip(blocks, ways, scales, strict=True)
@@ -828,28 +828,6 @@ def test_poisson_batches_stay_below(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_contributions_that_are_not_clipped_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tacit.run.sums.network._factor", lambda norms, longest: np.ones_like(norms))
+    monkeypatch.setattr("tacit.release.queries.network._factor", lambda norms, longest: np.ones_like(norms))
     here, there, certificate = audited("gradient", monkeypatch)
     assert audit_gdp(here, there, RUNS).verdict(certificate).violated
-
-
-# -- a search over networks ----------------------------------------------------------------------------------
-
-
-def test_the_plan_of_a_selected_network_states_the_promise_of_the_search():
-    """``best_estimator_.plan_`` said ε = 0.96 for a search of ε = 2: the promise of one candidate."""
-    rng = np.random.default_rng(0)
-    X = rng.uniform(-1, 1, (500, 2))
-    y = (X[:, 0] * X[:, 1] > 0).astype(int)
-    settings = {"feature_bounds": (-1, 1), "classes": [0, 1], "sampling": "cyclic", "batch_size": 250, "epochs": 2}
-    search = DPSelection(
-        DPBlockMLPClassifier((4,), **settings),
-        {"step_size": [1.0, 4.0]},
-        epsilon=2.0,
-        delta=1e-5,
-        mean_trials=10,
-        random_state=1,
-    ).fit(X, y)
-    best = search.best_estimator_
-    assert best.certificate_ == best.plan_.certificate == search.certificate_
-    assert best.plan_.certificate.epsilon(1e-5) > 1.9

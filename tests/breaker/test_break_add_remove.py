@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 from tacit import DPRidge
 from tacit.cli import app
 from tacit.errors import InvalidInput
-from tacit.problem import Design, Penalty, Squared
-from tacit.run.sums import CoordinateSweep, LinearGradient
-from tacit.run.sums.coordinates import Blocks
+from tacit.problem import ElasticNet, Squared
+from tacit.records import Rows
+from tacit.release.queries import Blocks, CoordinateSweep, LossGradient
 
 
 def _fit(tmp_path, n, *more):
@@ -58,12 +58,11 @@ def test_one_record_more_moves_the_sum_of_a_diverged_run_by_its_own_contribution
         w[-1] = -(x[:-1] @ w[:-1]) / x[-1]  # xᵀw is rounding alone
         sums = []
         for n in (30, 31):
-            X, ones = Design(np.tile(3 * x / np.abs(x).max(), (n, 1)).astype(kind)), np.ones(4)
-            sweep = CoordinateSweep(
-                X, np.zeros(n), Squared(), Penalty.of(4), blocks, clips=ones, steps=ones, divisor=50
-            )
-            stepped = sweep.apply(sweep.start(np.zeros(4)), -25 * scale * w, 0)
-            sums.append([sweep.clipped_sum(sweep.start(scale * w), 1), sweep.clipped_sum(stepped, 1)])
+            rows, ones = Rows(np.tile(3 * x / np.abs(x).max(), (n, 1)).astype(kind), np.zeros(n)), np.ones(4)
+            sweep = CoordinateSweep(Squared(), ElasticNet.of(4), blocks, clips=ones, steps=ones, divisor=50)
+            stepped = sweep.apply(rows, sweep.start(rows, np.zeros(4)), -25 * scale * w, 0)
+            far = sweep.start(rows, scale * w)
+            sums.append([sweep.clipped_sum(rows, far, 1), sweep.clipped_sum(rows, stepped, 1)])
         worst = max(worst, float(np.abs(np.subtract(*sums)).max()))
     assert worst <= 1 + 1e-9
 
@@ -79,8 +78,8 @@ def test_so_does_a_gradient(clip, length):
         x *= length / np.linalg.norm(x)
         n = int(rng.integers(1, 60))
         sums = [
-            LinearGradient(Design(np.tile(x, (m, 1))), np.zeros(m), Squared(), clip).total(
-                1e30 * signs[None], np.ones((1, m), bool)
+            LossGradient(Squared(), clip).total(
+                Rows(np.tile(x, (m, 1)), np.zeros(m)), 1e30 * signs[None], np.ones((1, m), bool)
             )
             for m in (n, n + 1)
         ]

@@ -10,18 +10,14 @@ import pytest
 from tacit.accounting import certify
 from tacit.errors import MechanismMismatch, TacitError
 from tacit.mechanism import CorrelatedNoise, Mechanism, Schedule
-from tacit.problem import Design
-from tacit.run import Channel
-from tacit.run.clipped_sum import VectorSum
-from tacit.run.sums import SquareSum
-
-NOWHERE = np.zeros((1, 1))
+from tacit.records import InMemory
+from tacit.release import open_session
+from tacit.release.queries import SquareSum, VectorSum
 
 
-def _channel(steps=1, records=3, **more):
-    return Channel(
-        certify(Mechanism(adjacency="replace-one", ratio=Schedule.constant(1.0, steps), steps=steps, **more)), records
-    )
+def _session(table, steps=1, **more):
+    m = Mechanism(adjacency="replace-one", ratio=Schedule.constant(1.0, steps), steps=steps, **more)
+    return open_session(certify(m), InMemory(table))
 
 
 def test_correlated_noise_hides_sums_of_one_sensitivity():
@@ -29,31 +25,27 @@ def test_correlated_noise_hides_sums_of_one_sensitivity():
 
     Here row 2 of C·S moves by 0.9·4 + 2 where its noise is 2: ratio 2.8, certified is 1.9.
     """
-    channel = _channel(2, 4, noise=CorrelatedNoise.toeplitz([1.0, 0.9]))
-    channel.release(VectorSum(np.ones((4, 4)), 2.0), NOWHERE)
+    session = _session(np.ones((4, 4)), 2, noise=CorrelatedNoise.toeplitz([1.0, 0.9]))
+    session.release(VectorSum(2.0))
     with pytest.raises(MechanismMismatch):
-        channel.release(SquareSum(Design(np.ones((4, 4))), np.ones(4)), NOWHERE)
+        session.release(SquareSum(np.ones(4)))
 
 
-def test_two_threads_share_one_certified_release():
-    channel, gate, out = _channel(), threading.Barrier(2, timeout=2), []
+def test_two_threads_share_one_certified_release(monkeypatch):
+    session, gate, out = _session(np.eye(3)), threading.Barrier(2, timeout=2), []
+    plain = VectorSum.total
 
-    def slow(scale):
-        total = VectorSum(scale * np.eye(3), 1.0)
-        plain = total.total
+    def waiting(self, rows, state, members):
+        found = plain(self, rows, state, members)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            gate.wait()
+        return found
 
-        def waiting(state, batch):
-            found = plain(state, batch)
-            with contextlib.suppress(threading.BrokenBarrierError):
-                gate.wait()
-            return found
+    monkeypatch.setattr(VectorSum, "total", waiting)
 
-        total.total = waiting
-        return total
-
-    def ask(scale):
+    def ask(bound):
         with contextlib.suppress(TacitError):
-            out.append(channel.release(slow(scale), NOWHERE))
+            out.append(session.release(VectorSum(bound)))
 
     threads = [threading.Thread(target=ask, args=(scale,)) for scale in (1.0, 0.5)]
     for thread in threads:
@@ -64,14 +56,15 @@ def test_two_threads_share_one_certified_release():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_forked_copy_of_a_channel_does_not_spend_the_budget_again():
+def test_a_forked_copy_of_a_session_does_not_spend_the_budget_again():
     """Pickle and copy are refused 'because two copies would each spend the budget'; a fork makes such a copy."""
-    channel, total = _channel(), VectorSum(np.eye(3), 1.0)
+    session = _session(np.eye(3))
+    assert session.steps_left() == 1  # its channel is open
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            channel.release(total, NOWHERE)
+            session.release(VectorSum(1.0))
             os.write(write, b"released")
         except BaseException:
             os.write(write, b"refused")
@@ -79,5 +72,5 @@ def test_a_forked_copy_of_a_channel_does_not_spend_the_budget_again():
             os._exit(0)
     os.waitpid(child, 0)
     told = os.read(read, 100)
-    channel.release(total, NOWHERE)
+    session.release(VectorSum(1.0))
     assert told == b"refused", "parent and child both released; one release is certified"

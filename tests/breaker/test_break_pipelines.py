@@ -7,9 +7,8 @@ from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
-from tacit import DPRidge
+from tacit import DPRidge, certificate_of
 from tacit.errors import NotCovered
-from tacit.preprocessing import certificate_of
 
 CATEGORIES = [["a", "b", "c"]]
 

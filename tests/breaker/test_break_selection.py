@@ -6,7 +6,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PolynomialFeatures
 
 from tacit import DPRidge, DPSelection, DPSoftmaxRegression
-from tacit.features import RandomFourier
+from tacit.maps import RandomFourier
 from tacit.solvers import CoordinateDescent
 
 

@@ -14,7 +14,7 @@ from scipy import sparse
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import DataConversionWarning
 
-from tacit._codec import decode
+from tacit._codec import decode as from_json
 from tacit.errors import InvalidInput, TacitError
 from tacit.estimators import (
     DPElasticNet,
@@ -26,9 +26,9 @@ from tacit.estimators import (
     DPLogisticRegression,
     DPRidge,
 )
-from tacit.problem import FeatureUnits
+from tacit.maps import FeatureBounds
 
-MAP = FeatureUnits.map
+MAP = FeatureBounds.__call__
 SECRET = 123456.789
 SECRETS = ("123456", "1.2345678", "hush", "999983")
 COMMON = {"epsilon": 1.0, "delta": 1e-5, "feature_bounds": (-1, 1), "random_state": 0}
@@ -95,7 +95,7 @@ PARAMETERS = {
     "delta": [*NUMBERS, 1, 2, 1e-300, 1 - 1e-12],
     "alpha": NUMBERS,
     "l1_ratio": [*NUMBERS, 0.3, 1.5],
-    "knee": NUMBERS,
+    "huber_delta": NUMBERS,
     "width": NUMBERS,
     "clip": [*NUMBERS, 0.1],
     "max_passes": [0, -1, 0.5, 3, 1e9, float("nan"), float("inf"), "3", True, 1j],
@@ -110,7 +110,7 @@ PARAMETERS = {
     "classes": [[0, 1], [0, 1, 2], [0, 0], [1], [], "ab", ["0", "1"], [0.5, 1], [[0], [1]], [None, 1], 3, {}],
     "fit_intercept": [False, "no", None, 0],
     "random_state": [-1, 1.5, "0", True, np.random.default_rng(0), np.random.RandomState(0), [1]],
-    "budget": ["ledger", 1.0],
+    "ledger": ["ledger", 1.0],
 }
 
 
@@ -126,7 +126,7 @@ def target(model, n: int = 30) -> np.ndarray:
 def attempt(model, X, y) -> bool:
     """Fit, and check what comes of it; whether there is a model."""
     try:
-        with warnings.catch_warnings(), mock.patch.object(FeatureUnits, "map", autospec=True) as read:
+        with warnings.catch_warnings(), mock.patch.object(FeatureBounds, "__call__", autospec=True) as read:
             read.side_effect = MAP
             warnings.simplefilter("error")
             warnings.simplefilter("ignore", DataConversionWarning)  # scikit-learn's contract asks for it
@@ -277,8 +277,10 @@ def test_bad_records_and_parameters_with_every_solver(solver):
 def test_objective_perturbation_is_no_longer_offered():
     """Errata, T6: the solver is as unknown as any other word, and a saved description of the mechanism is refused."""
     model = clone(MODELS["logistic"]).set_params(solver="perturbation", view="final_model")
-    with pytest.raises(InvalidInput, match=r"^solver must be one of 'auto', 'metric', .*, got 'perturbation'$"):
+    with pytest.raises(
+        InvalidInput, match=r"^solver must be one of 'auto', 'constant', 'coordinate', .*, got 'perturbation'$"
+    ):
         model.fit(table(), target(model))
     saved = {"type": "ObjectivePerturbation", "adjacency": {"enum": "Adjacency", "name": "REPLACE_ONE"}, "l2": 1.0}
-    with pytest.raises(InvalidInput, match="ObjectivePerturbation"):
-        decode(saved)
+    with pytest.raises(InvalidInput, match="no class is described as 'ObjectivePerturbation'"):
+        from_json(saved)

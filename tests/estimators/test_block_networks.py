@@ -9,10 +9,11 @@ import pytest
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 
-from tacit import Convolution, Dense, DPBlockMLPClassifier, DPBlockMLPRegressor, Ledger
+from tacit import DPBlockMLPClassifier, DPBlockMLPRegressor, Ledger
 from tacit.accounting import gdp_epsilon
 from tacit.errors import BudgetExhausted, InvalidInput, NotCovered
-from tacit.run import SEEDED
+from tacit.problem.layers import Convolution, Dense
+from tacit.release import SEEDED
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +72,19 @@ def test_the_promise_is_the_composition_of_all_layers(digits):
     assert plan.ratio.shape == (15 * 14, 3)
     mu = math.sqrt((plan.ratio[::14] ** 2).sum())  # what one batch of an epoch tells: every layer, every epoch
     assert gdp_epsilon(mu, 1e-5) == pytest.approx(2.0, rel=1e-3)
-    assert model.planned_certificate(X).epsilon(1e-5) == model.certificate_.epsilon(1e-5)
+    assert model.planned_certificate(*X.shape).plan == model.certificate_.plan
     poisson = classifier(epsilon=2.0, layers=(8, 8), sampling="poisson").fit(X, y)
     assert poisson.plan_.ratio.min() > plan.ratio.min()
+
+
+def test_the_plan_of_numbers_is_known_before_the_data():
+    rng = np.random.default_rng(0)
+    X, y = rng.uniform(-1, 1, size=(300, 2)), rng.uniform(-1, 1, size=(300, 3))
+    settings = {"epsilon": 1.0, "delta": 1e-5, "feature_bounds": (-1, 1), "target_bounds": (-1, 1), "epochs": 2}
+    model = DPBlockMLPRegressor((4,), **settings)
+    assert model.planned_certificate(300, 2, n_outputs=3).plan == model.fit(X, y).certificate_.plan
+    assert model.planned_certificate(300, 2).plan == model.fit(X, y[:, 0]).certificate_.plan
+    assert model.predict(X).shape == (300,)
 
 
 def test_layers_and_weights_have_the_documented_shapes(digits):
@@ -96,11 +107,13 @@ def test_a_seed_repeats_and_the_start_is_public(digits):
 def test_budget_is_reserved_before_records_are_read(digits, tmp_path):
     X, y, *_ = digits
     ledger = Ledger(tmp_path / "ledger.jsonl", epsilon=0.8, delta=1e-5)
-    model = classifier(epsilon=0.8, epochs=1, budget=ledger).fit(X, y)
+    model = classifier(epsilon=0.8, epochs=1, ledger=ledger).fit(X, y)
     with pytest.raises(BudgetExhausted):
         model.fit(X, y)
     assert model.coefs_[0].shape == (32, 66)  # a refused fit changes nothing
-    assert len(list(ledger.entries())) == 1
+    (entry,) = ledger.entries()
+    assert entry.digest == model.certificate_.digest  # with the mark of the seed
+    assert SEEDED in entry.certificate
 
 
 @pytest.mark.parametrize(
@@ -129,7 +142,7 @@ def test_budget_is_reserved_before_records_are_read(digits, tmp_path):
         ({"sampling": "full"}, InvalidInput, "sampling"),
         ({"init_seed": -1}, InvalidInput, "init_seed"),
         ({"random_state": "a generator"}, InvalidInput, "random_state"),
-        ({"budget": 1.0}, InvalidInput, "budget"),
+        ({"ledger": 1.0}, InvalidInput, "ledger"),
         ({"progress": "yes"}, InvalidInput, "progress"),
         ({"gamma": -1.0}, InvalidInput, "gamma"),
         ({"classes": [1]}, InvalidInput, "classes"),
@@ -140,7 +153,7 @@ def test_wrong_wishes_are_refused_in_one_line_and_nothing_is_spent(change, error
     X, y, *_ = digits
     ledger = Ledger(tmp_path / "ledger.jsonl", epsilon=1e9, delta=0.1)
     with pytest.raises(error, match=words) as raised:
-        classifier(**{"budget": ledger, **change}).fit(X, y)
+        classifier(**{"ledger": ledger, **change}).fit(X, y)
     assert "\n" not in str(raised.value)
     assert not list(ledger.entries())
 

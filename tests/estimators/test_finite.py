@@ -11,9 +11,9 @@ from scipy import sparse
 from sklearn.pipeline import make_pipeline
 
 import tacit
-from tacit import features
 from tacit.errors import InvalidInput
-from tacit.preprocessing import BoundsScaler, DPQuantileScaler, DPStandardScaler
+from tacit.estimators import DPQuantileScaler, DPStandardScaler
+from tacit.maps import BoundsScaler, NormScaler, RandomFourier
 
 BUDGET: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
 BOUNDED: dict[str, Any] = {**BUDGET, "feature_bounds": (-1, 1)}
@@ -26,14 +26,14 @@ MODELS: dict[str, Any] = {
     "coordinate": tacit.DPLasso(**NUMBERS),
     "cyclic": tacit.DPRidge(solver="cyclic", view="final_model", **NUMBERS),
     "softmax": tacit.DPSoftmaxRegression(**SHORT),
-    "mapped": tacit.DPSoftmaxRegression(features=features.RandomFourier(4), **BUDGET, classes=[0, 1], epochs=2),
+    "mapped": tacit.DPSoftmaxRegression(features=RandomFourier(4), **BUDGET, classes=[0, 1], epochs=2),
     "gates": tacit.DPConvexReLUClassifier(2, **SHORT),
     "network": tacit.DPBlockMLPClassifier((3,), epochs=2, **CLASSES),
     "nmf": tacit.DPNMF(2, row_norm=1.0, epochs=2, **BUDGET),
     "scaler": DPStandardScaler(1.0, 1e-6, (-1, 1)),
     "quantiles": DPQuantileScaler(1.0, 1e-6, (-1, 1)),
     "public bounds": BoundsScaler((-1, 1)),
-    "map": features.RandomFourier(4),
+    "map": RandomFourier(4),
 }
 
 
@@ -46,8 +46,8 @@ def test_a_value_that_is_not_finite_is_refused(name, bad, tmp_path):
     X[7, 1] = bad
     model = sklearn.clone(MODELS[name])
     ledger = tacit.Ledger(tmp_path / "budget.ledger", epsilon=5.0, delta=1e-4)
-    if "budget" in model.get_params():
-        model.set_params(budget=ledger)
+    if "ledger" in model.get_params():
+        model.set_params(ledger=ledger)
     with sklearn.config_context(assume_finite=True), pytest.raises(InvalidInput):
         model.fit(X, y)
     if not isinstance(model, DPStandardScaler | DPQuantileScaler):  # these reserve before they read any value
@@ -65,7 +65,7 @@ def test_frames_between_steps_are_no_hindrance():
     """scikit-learn can be told to make frames of everything, also in front of our sums."""
     X = np.random.default_rng(0).uniform(-1, 1, (200, 3))
     y = (X[:, 0] > 0).astype(int)
-    chain = make_pipeline(BoundsScaler((-1, 1)), features.NormScaler())
+    chain = make_pipeline(BoundsScaler((-1, 1)), NormScaler())
     model = tacit.DPSoftmaxRegression(features=chain, **BUDGET, classes=[0, 1], epochs=2, random_state=0)
     plain = sklearn.clone(model).fit(X, y)
     with sklearn.config_context(transform_output="pandas"):

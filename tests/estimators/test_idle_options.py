@@ -1,8 +1,9 @@
-"""An option that would have no effect is refused, before anything is spent; old files that hold one are loaded."""
+"""An option that would have no effect is refused, before anything is spent."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,9 @@ from tacit.estimators import (
     DPRidge,
     DPSoftmaxRegression,
 )
-from tacit.estimators.saving import _digest
-from tacit.problem import Penalty
-from tacit.solvers import MetricDescent, NoisyCyclicDescent, named
+from tacit.problem import ElasticNet
+from tacit.solvers import MetricDescent, NoisyCyclicDescent, solver_factory
+from tacit.solvers.nmf import NMFOptions
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(0, 1, (200, 3))
@@ -44,15 +45,15 @@ IDLE = {
     "passes, statistics": (DPRidge(solver="statistics", **REGRESSION), T, {"max_passes": 3}),
     "passes, object": (DPRidge(solver=MetricDescent(), **REGRESSION), T, {"max_passes": 3}),
     "clip, object": (DPRidge(solver=MetricDescent(), **REGRESSION), T, {"clip": 1.0}),
-    "step of residuals": (DPNMF(2, **FACTORS), None, {"step_size": 5.0}),
-    "step of statistics": (DPNMF(2, **FACTORS, **STATISTICS), None, {"step_size": 5.0}),
-    "threshold": (DPNMF(2, update="gradient", **FACTORS), None, {"noise_threshold": 0.0}),
-    "share": (DPNMF(2, **FACTORS), None, {"person_share": 0.5}),
+    "step of residuals": (DPNMF(2, **FACTORS), None, {"options": NMFOptions(step_size=5.0)}),
+    "step of statistics": (DPNMF(2, **FACTORS, **STATISTICS), None, {"options": NMFOptions(step_size=5.0)}),
+    "threshold": (DPNMF(2, update="gradient", **FACTORS), None, {"options": NMFOptions(noise_threshold=0.0)}),
+    "share": (DPNMF(2, **FACTORS), None, {"options": NMFOptions(person_share=0.5)}),
     "layers": (DPBlockMLPClassifier((4,), classes=[0, 1], **BLOCKS, **STATISTICS), Y, {"step_size": 4.0}),
     "last layers": (DPBlockMLPClassifier((4,), classes=[0, 1], **BLOCKS, **STATISTICS), Y, {"last_step": 0.1}),
     "layers of numbers": (DPBlockMLPRegressor((4,), target_bounds=(0, 1), **BLOCKS, **STATISTICS), T, {"step_size": 1}),
     "box": (DPGeneralizedLinear("squared", "l2", **REGRESSION), T, {"box": (0, 1)}),
-    "box, object": (DPGeneralizedLinear("squared", Penalty.of(3), **REGRESSION), T, {"box": (0, 1)}),
+    "box, object": (DPGeneralizedLinear("squared", ElasticNet.of(3), **REGRESSION), T, {"box": (0, 1)}),
     "ratio": (DPGeneralizedLinear("squared", "l1", **REGRESSION), T, {"l1_ratio": 0.5}),
     "ratio of a box": (DPGeneralizedLinear("squared", "box", box=(0, 1), **REGRESSION), T, {"l1_ratio": 0.5}),
     "weight": (DPGeneralizedLinear("squared", "none", **REGRESSION), T, {"alpha": 0.1}),
@@ -61,13 +62,21 @@ IDLE = {
 }
 
 
+def _named(option: dict) -> str:
+    """The option that is stated, also inside of options=."""
+    ((name, value),) = option.items()
+    if not isinstance(value, NMFOptions):
+        return name
+    return next(entry.name for entry in fields(value) if getattr(value, entry.name) != entry.default)
+
+
 @pytest.mark.parametrize("name", IDLE)
 def test_an_option_without_effect_is_refused_and_its_default_is_not(name, tmp_path, monkeypatch):
     monkeypatch.setenv("TACIT_STATE_DIR", str(tmp_path / "state"))
     model, y, option = IDLE[name]
     ledger = Ledger(tmp_path / "a.ledger", epsilon=9.0, delta=1e-3)
-    with pytest.raises(InvalidInput, match=rf"{next(iter(option))}.* has no effect with .*: leave it out") as caught:
-        clone(model).set_params(**option, budget=ledger).fit(X, y)
+    with pytest.raises(InvalidInput, match=rf"{_named(option)}.* has no effect with .*: leave it out") as caught:
+        clone(model).set_params(**option, ledger=ledger).fit(X, y)
     assert "\n" not in str(caught.value)
     assert ledger.entries() == ()
     fitted = clone(model).fit(X, y)
@@ -80,8 +89,8 @@ def test_the_defaults_are_what_they_were():
         here, there = (getattr(clone(model).set_params(**more).fit(X, y), attribute) for more in ({}, stated))
         return all(map(np.array_equal, here, there))
 
-    assert same(DPNMF(2, update="gradient", **FACTORS), None, step_size=5.0)
-    assert same(DPNMF(2, release="both", **FACTORS), None, person_share=0.5)
+    assert same(DPNMF(2, update="gradient", **FACTORS), None, options=NMFOptions(step_size=5.0))
+    assert same(DPNMF(2, release="both", **FACTORS), None, options=NMFOptions(person_share=0.5))
     assert same(DPBlockMLPClassifier((4,), classes=[0, 1], **BLOCKS), Y, step_size=4.0, last_step=0.1)
     assert same(DPBlockMLPRegressor((4,), target_bounds=(0, 1), **BLOCKS), T, step_size=1.0, last_step=0.1)
     assert same(DPGeneralizedLinear("squared", "elasticnet", **REGRESSION), T, l1_ratio=0.5, alpha=1e-3)
@@ -93,14 +102,14 @@ def test_a_search_refuses_them_before_it_spends(tmp_path, monkeypatch):
     model = DPGeneralizedLinear("squared", feature_bounds=(0, 1), target_bounds=(0, 1))
     space = {"penalty": ["l2", "elasticnet"], "l1_ratio": [0.1]}
     with pytest.raises(InvalidInput, match=r"'l2'.*l1_ratio has no effect"):
-        DPSelection(model, space, epsilon=1.0, delta=1e-5, budget=ledger).fit(X, T)
+        DPSelection(model, space, epsilon=1.0, delta=1e-5, ledger=ledger).fit(X, T)
     assert ledger.entries() == ()
 
 
 def test_the_solver_of_one_release_takes_no_number_of_passes():
     with pytest.raises(InvalidInput, match="max_passes has no effect with solver='statistics'"):
-        named("statistics", 3, None)
-    named("statistics", None, 1.0)
+        solver_factory("statistics", 3, None)
+    solver_factory("statistics", None, 1.0)
 
 
 # -- the final model only -----------------------------------------------------------------------------------------
@@ -123,35 +132,16 @@ def test_a_promise_about_every_iterate_needs_no_such_note():
         assert not any("final model" in note for note in model.notes_)
 
 
-# -- files of older versions, which wrote every default --------------------------------------------------------------
-
-OLD = {
-    "residuals": (DPNMF(2, **FACTORS), None, {"step_size": 5.0, "person_share": 0.5}),
-    "a stated step": (DPNMF(2, **FACTORS), None, {"step_size": 3.0, "person_share": 0.2}),
-    "gradient": (DPNMF(2, update="gradient", **FACTORS), None, {"step_size": 5.0, "noise_threshold": 1.0}),
-    "layers": (
-        DPBlockMLPClassifier((4,), classes=[0, 1], **BLOCKS, **STATISTICS),
-        Y,
-        {"step_size": 4.0, "last_step": 0.1},
-    ),
-    "partition": (DPSoftmaxRegression(classes=[0, 1], **NETWORK, **SHOWN), Y, {"partition": "secret"}),
-    "penalty": (DPGeneralizedLinear("squared", "none", **REGRESSION), T, {"l1_ratio": 0.5, "alpha": 1e-3}),
-}
+# -- files of version 0.1, which wrote every default ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", OLD)
-def test_an_old_file_is_loaded_and_its_model_can_be_fitted_again(name, tmp_path: Path):
-    model, y, written = OLD[name]
-    model = clone(model).fit(X, y)
+def test_a_file_of_version_0_1_is_refused_in_one_line(tmp_path: Path):
+    """It may hold options without effect, and its format is another one."""
+    model = DPNMF(2, **FACTORS).fit(X)
     path = tmp_path / "m.json"
     save_model(model, path)
-    document = json.loads(path.read_text())
-    document["parameters"] |= written
-    document["digest"] = _digest(document)
+    document = json.loads(path.read_text()) | {"format": 1}
     path.write_text(json.dumps(document))
-    loaded = load_model(path)
-    assert loaded.certificate_ == model.certificate_
-    method = "transform" if y is None else "predict"
-    assert np.array_equal(getattr(loaded, method)(X), getattr(model, method)(X))
-    clone(loaded).fit(X, y)
-    save_model(loaded, path)
+    with pytest.raises(InvalidInput, match=r"0\.1 wrote it.*: fit the model again$") as caught:
+        load_model(path)
+    assert "\n" not in str(caught.value)

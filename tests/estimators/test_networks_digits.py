@@ -5,7 +5,7 @@ import pytest
 from sklearn.datasets import load_digits
 
 from tacit import DPConvexReLUClassifier, DPSoftmaxRegression
-from tacit.features import NormScaler, image_features
+from tacit.maps import NormScaler, image_features
 
 EPSILON, DELTA = 4.0, 1e-5
 SHARED = {"epsilon": EPSILON, "delta": DELTA, "classes": range(10), "random_state": 0, "progress": False, "epochs": 20}

@@ -22,10 +22,13 @@ from tacit.estimators import (
     DPLogisticRegression,
     DPRidge,
 )
-from tacit.estimators._fit import Fit, budget_of, task_of
-from tacit.estimators._linear import LinearModel
-from tacit.problem import Design, FeatureUnits, Huber, Logistic, Penalty, SmoothedHinge, Squared, TargetUnits
-from tacit.solvers import Solution, named
+from tacit.estimators.base import Table
+from tacit.estimators.linear import LinearModel
+from tacit.maps import feature_bounds, target_bounds
+from tacit.problem import ElasticNet as Penalty
+from tacit.problem import Huber, Logistic, SmoothedHinge, Squared
+from tacit.records import InMemory
+from tacit.solvers import Budget, Solution
 
 N = 3000
 SCALE = np.array([1e-3, 1.0, 50.0, 1e3, 0.2])
@@ -156,7 +159,7 @@ def test_huber(solver, data):
     X, y, _ = data
     objective = Objective(X, y, "huber", l2=RIDGE)
     view = "final_model" if solver == "cyclic" else "all_iterates"
-    model = DPHuberRegressor(RIDGE, knee=KNEE, **MUCH, target_bounds=TARGET, solver=solver, view=view).fit(X, y)
+    model = DPHuberRegressor(RIDGE, huber_delta=KNEE, **MUCH, target_bounds=TARGET, solver=solver, view=view).fit(X, y)
     assert -1e-6 < objective.gap(*of(model), objective.minimum()) < (1e-2 if solver == "coordinate" else 1e-3)
 
 
@@ -234,32 +237,36 @@ def test_the_mapped_objective_is_the_users(loss, intercept, form, data):
     if form == "sparse":
         X = np.where(np.random.default_rng(1).random(X.shape) < 0.5, X, 0.0)
         low, high = np.minimum(low, 0), np.maximum(high, 0)
-    units = FeatureUnits.of((low, high), 5, sparse=form == "sparse", keep_zero=not intercept)
-    target = None if loss.margin else TargetUnits.of(TARGET, keep_zero=not intercept)
-    budget = budget_of(1.0, 1e-6, "replace-one", "all_iterates", N)
     penalty = Penalty.of(5, l1=[0.3, 0.0, 2.0, 1e-3, 0.1], l2=[1e-4, 0.2, 0.0, 5.0, 1.0])
-    task = task_of(loss, penalty, units, target, N, intercept=intercept)
-    fit = Fit.plan([task], budget, named("gradient", None, None), units, target)
+    stated = {"classes": ["no", "yes"]} if loss.labels else {"target_bounds": TARGET}
+    stated |= {"feature_bounds": (low, high), "fit_intercept": intercept}
+    model = DPGeneralizedLinear(loss, penalty, "gradient", **stated)
+    fit = model._planned(Table(N, 5, sparse=form == "sparse", outputs=2), Budget(1.0, 1e-6))
+    target = None if loss.labels else fit.targets[0]
     stored = sparse.csc_array(X) if form == "sparse" else X
     signs = np.where(labels == "yes", 1.0, -1.0)
-    records = fit._records(Design(units.map(stored, intercept=fit.intercept)), signs if target is None else y)
+    (rows,) = InMemory(stored, signs if target is None else y).through(fit.features, target).parts()
     unit = 1.0 if target is None else target.scale**2
     rng = np.random.default_rng(2)
     for _ in range(20):
-        v = rng.normal(size=task.size) * 10 ** rng.uniform(-2, 1)
-        there = fit._translated(Solution(v))
+        v = rng.normal(size=fit.problem.facts.size) * 10 ** rng.uniform(-2, 1)
+        there = fit._in_user_units(Solution(v))
         scores = X @ there.coef + there.intercept
-        losses = loss.value(signs * scores if target is None else scores - y)
+        losses = loss.value(scores, signs if target is None else y)
         users = losses.mean() + penalty.l1 @ np.abs(there.coef) + penalty.l2 @ there.coef**2 / 2
-        np.testing.assert_allclose(unit * records.objective(task, v), users, rtol=1e-8)
+        mapped = fit.problem.loss.value(rows.design.dot(v), rows.y).mean() + fit.problem.penalty.value(v)
+        np.testing.assert_allclose(unit * mapped, users, rtol=1e-8)
         if not intercept:
             assert there.intercept == 0
 
 
 def test_limits_of_coefficients_are_translated_too():
-    units = FeatureUnits.of(([0.0, -5.0], [1.0, 15.0]), 2)
-    target = TargetUnits.of((0.0, 8.0))
-    task = task_of(Squared(), Penalty.of(2, low=-3.0, high=6.0), units, target, 10, intercept=True)
+    bounds = ([0.0, -5.0], [1.0, 15.0])
+    units, target = feature_bounds(bounds, 2), target_bounds((0.0, 8.0))
+    model = DPGeneralizedLinear(
+        "squared", Penalty.of(2, low=-3.0, high=6.0), "gradient", feature_bounds=bounds, target_bounds=(0.0, 8.0)
+    )
+    task = model._planned(Table(10, 2), Budget(1.0, 1e-6)).problem
     np.testing.assert_allclose(task.penalty.low[1:] * target.scale / units.scale, -3.0)
     np.testing.assert_allclose(task.penalty.high[1:] * target.scale / units.scale, 6.0)
     assert task.penalty.low[0] == -np.inf

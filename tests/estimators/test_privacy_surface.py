@@ -18,9 +18,9 @@ from sklearn.pipeline import make_pipeline
 from tacit import Ledger
 from tacit.errors import BudgetExhausted, InvalidInput, LedgerError, NotCovered
 from tacit.estimators import DPGeneralizedLinear, DPHuberRegressor, DPLasso, DPLinearSVC, DPLogisticRegression, DPRidge
-from tacit.preprocessing import BoundsScaler
-from tacit.problem import FeatureUnits
-from tacit.run import SEEDED
+from tacit.estimators.base import PrivateEstimator
+from tacit.maps import BoundsScaler, FeatureBounds, feature_bounds
+from tacit.release import SEEDED, Channel, Session
 from tacit.solvers import CoordinateDescent
 
 N, P = 200, 3
@@ -86,7 +86,7 @@ def test_no_trace_of_the_optimisation_is_kept(name):
     model = clone(MODELS[name])
     fitted = {k for k in vars(model.fit(*data(model))) if k not in model.get_params()}
     allowed = {"coef_", "intercept_", "coef_standard_errors_", "certificate_", "solver_", "notes_", "n_features_in_"}
-    assert fitted <= allowed | {"classes_"}  # no n_iter_, no loss curve, no streams
+    assert fitted <= allowed | {"classes_", "feature_bounds_"}  # no n_iter_, no loss curve, no streams
 
 
 @each_model
@@ -112,10 +112,10 @@ def test_records_outside_the_bounds_are_clipped_in_silence(name):
 def test_duplicate_entries_of_a_sparse_matrix_are_one_value():
     rows, columns, values = [0, 0, 1, 2], [0, 0, 1, 0], [0.8, 0.7, 0.5, -0.2]
     twice = sparse.coo_array((values, (rows, columns)), shape=(3, 2))
-    units = FeatureUnits.of((-1, 1), 2, sparse=True)
+    units = feature_bounds((-1, 1), 2, sparse=True)
     raw = sparse.csc_array((np.array([0.8, 0.7, -0.2, 0.5]), np.array([0, 0, 2, 1]), np.array([0, 3, 4])), shape=(3, 2))
     for stored in (twice, raw):
-        np.testing.assert_array_equal(units.map(stored).toarray(), [[1.0, 0.0], [0.0, 0.5], [-0.2, 0.0]])
+        np.testing.assert_array_equal(units(stored).toarray(), [[1.0, 0.0], [0.0, 0.5], [-0.2, 0.0]])
 
 
 # -- classes ----------------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ GAUSSIAN = [name for name in MODELS if name not in {"sgd", "final model"}]
 @pytest.mark.parametrize("name", GAUSSIAN)
 def test_add_remove_counts_first_and_then_knows_nothing_else_about_n(name, tmp_path):
     ledger = Ledger(tmp_path / "budget", epsilon=1.5, delta=1e-3)
-    model = clone(MODELS[name]).set_params(adjacency="add-remove", budget=ledger)
+    model = clone(MODELS[name]).set_params(adjacency="add-remove", ledger=ledger)
     model.fit(*data(model))
     certificate = model.certificate_
     assert certificate.adjacency.value == "add-remove"
@@ -176,7 +176,7 @@ def test_add_remove_counts_first_and_then_knows_nothing_else_about_n(name, tmp_p
 @pytest.mark.parametrize("name", ["sgd", "final model"])
 def test_add_remove_is_refused_where_it_does_not_compose_and_costs_nothing(name, tmp_path):
     ledger = Ledger(tmp_path / "budget", epsilon=1.5, delta=1e-3)
-    model = clone(MODELS[name]).set_params(adjacency="add-remove", budget=ledger)
+    model = clone(MODELS[name]).set_params(adjacency="add-remove", ledger=ledger)
     with pytest.raises(NotCovered, match="replace-one") as caught:
         model.fit(*data(model))
     assert caught.value.axis == "adjacency"
@@ -185,20 +185,20 @@ def test_add_remove_is_refused_where_it_does_not_compose_and_costs_nothing(name,
 
 def test_under_add_remove_nothing_but_the_count_sees_the_number_of_records(monkeypatch):
     """With the count frozen, one record that contributes nothing more or less changes nothing."""
-    from tacit.estimators import _count
+    monkeypatch.setattr(Channel, "_noise", lambda self, sigma, index, clean, history: 0.0 * clean)
+    frozen, release, seen = PrivateEstimator._counted, Session.release, []
 
-    monkeypatch.setattr(_count.Channel, "_noise", lambda self, sigma, index, clean, history: 0.0 * clean)
-    frozen = _count.noisy_count
-    seen = []
+    def counted(self, session, table, budget):
+        with monkeypatch.context() as once:
 
-    def counted(records, budget, **more):
-        out = frozen(100, budget, **more)
-        seen.append(records)
-        return out
+            def count(session, query, *where):
+                seen.append(round(float(release(session, query, *where)[0])))
+                return np.array([100.0])
 
-    from tacit.estimators import _linear
+            once.setattr(Session, "release", count)
+            return frozen(self, session, table, budget)
 
-    monkeypatch.setattr(_linear, "noisy_count", counted)
+    monkeypatch.setattr(PrivateEstimator, "_counted", counted)
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (100, 2))
     y = X @ [1.0, -1.0]
@@ -240,13 +240,13 @@ def test_bounds_in_another_form_are_answered_with_the_right_one(bounds, hint):
 def test_pairs_per_feature_are_not_mistaken_for_limits_of_two_features():
     pairs = [(0, 10), (1, 20)]
     with pytest.raises(InvalidInput, match="pair per feature"):
-        FeatureUnits.of(pairs, 2)
+        feature_bounds(pairs, 2)
     with pytest.raises(InvalidInput, match="pair per feature"):
-        FeatureUnits.of(((0, 1), (0, 5)), 2)  # as limits they would fix the first feature
-    units = FeatureUnits.of(tuple(np.transpose(pairs)), 2)
+        feature_bounds(((0, 1), (0, 5)), 2)  # as limits they would fix the first feature
+    units = feature_bounds(tuple(np.transpose(pairs)), 2)
     assert (units.low.tolist(), units.high.tolist()) == ([0, 1], [10, 20])
-    fixed = FeatureUnits.of((np.array([0, 1]), np.array([0, 5])), 2)
-    assert fixed.constant.tolist() == [True, False]
+    fixed = feature_bounds((np.array([0, 1]), np.array([0, 5])), 2)
+    assert fixed.fixed.tolist() == [True, False]
 
 
 def test_a_message_shows_no_record_and_has_no_other_behind_it():
@@ -282,17 +282,17 @@ def ledger(path, epsilon: float = 100.0, delta: float = 1e-4) -> Ledger:
 
 def test_a_grid_search_is_charged_once_per_fit(tmp_path):
     book = ledger(tmp_path)
-    model = DPRidge(**REGRESSION, budget=book)
+    model = DPRidge(**REGRESSION, ledger=book)
     X, y = data(model)
     search = GridSearchCV(model, {"alpha": [1e-3, 1e-2, 1e-1]}, cv=3, error_score="raise").fit(X, y)
     assert len(book.entries()) == 10  # three folds of three candidates, and the refit
-    assert search.best_estimator_.budget is book
+    assert search.best_estimator_.ledger is book
     assert {entry.note for entry in book.entries()} == {"DPRidge"}
 
 
 def test_a_grid_search_ends_with_the_budget(tmp_path):
     book = ledger(tmp_path, epsilon=2.0, delta=1e-5)
-    model = DPRidge(**REGRESSION, budget=book)
+    model = DPRidge(**REGRESSION, ledger=book)
     X, y = data(model)
     with pytest.raises(BudgetExhausted):
         GridSearchCV(model, {"alpha": [1e-3, 1e-2, 1e-1]}, cv=3, error_score="raise").fit(X, y)
@@ -302,17 +302,17 @@ def test_a_grid_search_ends_with_the_budget(tmp_path):
 
 def test_a_pipeline_is_charged_too(tmp_path):
     book = ledger(tmp_path)
-    model = make_pipeline(BoundsScaler((-1, 1)), DPRidge(**REGRESSION, budget=book))
+    model = make_pipeline(BoundsScaler((-1, 1)), DPRidge(**REGRESSION, ledger=book))
     clone(model).fit(*data(model[-1]))
     assert len(book.entries()) == 1
 
 
 def test_clones_and_pickles_share_the_ledger(tmp_path):
     book = ledger(tmp_path)
-    model = DPRidge(**REGRESSION, budget=book)
-    assert clone(model).budget is book
+    model = DPRidge(**REGRESSION, ledger=book)
+    assert clone(model).ledger is book
     again = pickle.loads(pickle.dumps(model.fit(*data(model))))
-    assert again.budget.path == book.path
+    assert again.ledger.path == book.path
     assert again.certificate_ == model.certificate_
     assert again.certificate_.epsilon(1e-5) == model.certificate_.epsilon(1e-5)
     np.testing.assert_array_equal(again.coef_, model.coef_)
@@ -323,9 +323,9 @@ def test_clones_and_pickles_share_the_ledger(tmp_path):
 @each_model
 def test_the_budget_is_reserved_before_a_record_is_read(name, tmp_path):
     book = ledger(tmp_path, epsilon=0.5, delta=1e-5)
-    model = clone(MODELS[name]).set_params(budget=book)
+    model = clone(MODELS[name]).set_params(ledger=book)
     X, y = data(model)
-    with mock.patch.object(FeatureUnits, "map") as read, pytest.raises((BudgetExhausted, LedgerError)):
+    with mock.patch.object(FeatureBounds, "__call__") as read, pytest.raises((BudgetExhausted, LedgerError)):
         model.fit(X, y)
     assert not read.called
     assert book.entries() == ()
@@ -336,8 +336,8 @@ def test_the_budget_is_reserved_before_a_record_is_read(name, tmp_path):
 @each_model
 def test_a_fit_that_fails_later_has_been_charged(name, tmp_path):
     book = ledger(tmp_path)
-    model = clone(MODELS[name]).set_params(budget=book)
-    with mock.patch.object(FeatureUnits, "map", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
+    model = clone(MODELS[name]).set_params(ledger=book)
+    with mock.patch.object(FeatureBounds, "__call__", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         model.fit(*data(model))
     assert len(book.entries()) == 1
     assert not hasattr(model, "coef_")

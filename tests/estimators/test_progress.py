@@ -9,8 +9,7 @@ import pytest
 
 from tacit import DPConvexReLURegressor, DPSoftmaxRegression
 from tacit.errors import InvalidInput
-from tacit.estimators import _outputs
-from tacit.estimators._progress import bar
+from tacit.inputs.progress import progress_bar, watching
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1, 1, (200, 3))
@@ -33,16 +32,13 @@ def test_it_is_shown_to_those_who_watch(progress, terminal, shown, monkeypatch, 
 
 
 @pytest.mark.parametrize("view", ["final_model", "all_iterates"])
-def test_it_counts_steps_and_nothing_else(view, monkeypatch):
+def test_it_counts_steps_and_nothing_else(view):
     seen = []
-    real = _outputs.run_plan
-
-    def spy(plan, total, channel, start, progress=None):
-        return real(plan, total, channel, start, lambda done, steps: seen.append((done, steps)))
-
-    monkeypatch.setattr(_outputs, "run_plan", spy)
-    DPConvexReLURegressor(2, **SETTINGS, target_bounds=(-1, 1), view=view).fit(X, X[:, 0])
+    regressor = DPConvexReLURegressor(2, **SETTINGS, target_bounds=(-1, 1), view=view)
+    with watching(regressor, lambda done, steps: seen.append((done, steps))):
+        regressor.fit(X, X[:, 0])
     assert seen == [(k, 8) for k in range(1, 9)]
+    assert "_progress" not in vars(regressor)
 
 
 def test_the_fit_does_not_depend_on_it(monkeypatch):
@@ -58,9 +54,9 @@ def test_other_values_are_refused(value):
 
 
 def test_a_bar_nobody_watches_costs_nothing():
-    with bar("work", False) as tick:
+    with progress_bar("work", False) as tick:
         assert tick is None
-    with bar("work", True) as tick:
+    with progress_bar("work", True) as tick:
         tick(1, 2)
 
 

@@ -28,8 +28,9 @@ from tacit.estimators import selection as module
 from tacit.estimators._search import best_of, calibrated, drawn
 from tacit.estimators._space import point_of
 from tacit.mechanism import Adjacency, Mechanism, Selection, Trials
-from tacit.run import Channel, Streams
-from tacit.run.sums import BoundedValues
+from tacit.records import InMemory, Rows
+from tacit.release import Channel, Streams, open_session
+from tacit.release.queries import BoundedSum, Score, TargetShare
 
 DELTA = 1e-6
 EPSILON, MEAN = 3.0, 5.0
@@ -214,22 +215,21 @@ class OneNumber(RegressorMixin, BaseEstimator):
         epsilon=1.0,
         delta=1e-6,
         adjacency="replace-one",
-        budget=None,
+        ledger=None,
         random_state=None,
         target_bounds=(0, 1),
     ):
         self.shift, self.epsilon, self.delta, self.adjacency = shift, epsilon, delta, adjacency
-        self.budget, self.random_state, self.target_bounds = budget, random_state, target_bounds
+        self.ledger, self.random_state, self.target_bounds = ledger, random_state, target_bounds
 
-    def planned_certificate(self, X, classes):
-        assert not X.any()
-        assert classes is None
+    def planned_certificate(self, n_records, n_features):
         return toy_certificate(self.epsilon, self.delta, self.adjacency)
 
     def fit(self, X, y):
-        self.certificate_ = self.planned_certificate(np.zeros_like(X), None)
-        channel = Channel(self.certificate_, len(y), streams=Streams(self.random_state))
-        self.value_ = float(channel.release(BoundedValues(y[:, None]), np.zeros((1, 1)))[0, 0])
+        certificate = toy_certificate(self.epsilon, self.delta, self.adjacency)
+        with open_session(certificate, InMemory(X, y), random_state=self.random_state) as session:
+            self.value_ = float(session.release(BoundedSum(TargetShare(0.0, 1.0)))[0])
+        self.certificate_ = session.certificate
         return self
 
     def predict(self, X):
@@ -366,7 +366,7 @@ def test_candidates_are_drawn_with_replacement_and_independently():
 def test_processes_share_no_noise(table, backend):
     costs = calibrated(EPSILON, DELTA, MEAN, Adjacency.REPLACE_ONE, 0.1)
     estimator = ridge(epsilon=1.0, delta=DELTA)
-    certificate = module._planned(estimator, module._blank(table[0], 2000), None)
+    certificate = estimator.planned_certificate(*table[0].shape)
     trial = functools.partial(module._trial, train=table, test=table, scoring="absolute_error", score=costs.score)
     with parallel_backend(backend):
         outcomes = search_module.Parallel(n_jobs=2)(
@@ -403,21 +403,34 @@ def ledger(tmp_path, monkeypatch):
 
 def test_a_search_is_charged_once_before_records_are_read(table, ledger, monkeypatch):
     budget = ledger(epsilon=2 * EPSILON, delta=3 * DELTA)
-    model = search(budget=budget)
+    model = search(ledger=budget)
     clone(model).fit(*table)
     model.fit(*table)
     assert [(entry.epsilon, entry.delta) for entry in budget.entries()] == [
         (pytest.approx(EPSILON, rel=1e-5), DELTA),
         (pytest.approx(EPSILON, rel=1e-5), DELTA),
     ]
+    assert {entry.digest for entry in budget.entries()} == {model.certificate_.digest}  # with the mark of the seed
     monkeypatch.setattr(module, "_trial", lambda *a, **k: pytest.fail("a record was read"))
     with pytest.raises(BudgetExhausted):
         model.fit(*table)
 
 
+def test_an_interrupted_search_leaves_the_old_one(table, labelled, monkeypatch):
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    model = search().fit(*table)
+    before = dict(vars(model))
+    monkeypatch.setattr(module, "_trial", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(table[0][:, :2], table[1])
+    assert vars(model) == before
+
+
 def test_a_grid_search_is_charged_for_each_of_its_fits(table, ledger):
     budget = ledger(epsilon=10.0, delta=DELTA)
-    each = ridge(epsilon=0.5, delta=DELTA, budget=budget, random_state=0)
+    each = ridge(epsilon=0.5, delta=DELTA, ledger=budget, random_state=0)
     GridSearchCV(each, {"alpha": [1e-4, 1e-2]}, cv=5, refit=False).fit(*table)
     assert len(budget.entries()) == 10
     assert sum(entry.mu**2 for entry in budget.entries()) == pytest.approx(10 * gdp_mu(0.5, DELTA) ** 2, rel=1e-9)
@@ -425,7 +438,7 @@ def test_a_grid_search_is_charged_for_each_of_its_fits(table, ledger):
 
 def test_the_inner_budget_is_refused(table, ledger):
     with pytest.raises(InvalidInput, match=r"charged beside the search: pass the ledger to DPSelection"):
-        search(ridge(budget=ledger(epsilon=1.0, delta=DELTA))).fit(*table)
+        search(ridge(ledger=ledger(epsilon=1.0, delta=DELTA))).fit(*table)
 
 
 # -- refusals, all before records are read -----------------------------------------------------------------------
@@ -440,7 +453,7 @@ def test_the_inner_budget_is_refused(table, ledger):
         (None, {"nonsense": [1]}, {}, InvalidInput, "does not have"),
         (None, {"epsilon": [1.0]}, {}, InvalidInput, "same for all candidates"),
         (None, [], {}, InvalidInput, "param_distributions"),
-        (None, None, {"delta": None}, InvalidInput, "1/n² = 2e-07"),
+        (None, None, {"delta": None}, InvalidInput, "1/n² = 2.5e-07"),
         (None, None, {"epsilon": -1.0}, InvalidInput, "epsilon"),
         (None, None, {"mean_trials": 0}, InvalidInput, "mean_trials"),
         (None, None, {"mean_trials": 1e-9}, InvalidInput, "mean_trials must be well above delta"),
@@ -451,7 +464,7 @@ def test_the_inner_budget_is_refused(table, ledger):
         (None, None, {"scoring": "accuracy"}, InvalidInput, "scoring"),
         (None, None, {"n_jobs": 0}, InvalidInput, "n_jobs"),
         (None, None, {"random_state": -1}, InvalidInput, "random_state"),
-        (None, None, {"budget": 3.0}, InvalidInput, "budget"),
+        (None, None, {"ledger": 3.0}, InvalidInput, "ledger must be a tacit.Ledger"),
         (DPRidge(feature_bounds=(-1, 1)), None, {}, InvalidInput, "target_bounds"),
         (DPRidge(target_bounds=(-1, 1)), None, {}, InvalidInput, "feature_bounds"),
         (BaseEstimator(), None, {}, InvalidInput, "Tacit estimator"),
@@ -471,7 +484,7 @@ def test_refusals(table, monkeypatch, estimator, space, extra, kind, words):
 class Dear(OneNumber):
     """Costs a little more than it may."""
 
-    def planned_certificate(self, X, classes):
+    def planned_certificate(self, n_records, n_features):
         return certify(
             Mechanism(adjacency=self.adjacency, ratio=1.001 * float(gdp_mu(self.epsilon, self.delta)), steps=1)
         )
@@ -480,9 +493,8 @@ class Dear(OneNumber):
 class Sly(OneNumber):
     """Runs something else than it plans."""
 
-    def planned_certificate(self, X, classes):
-        found = super().planned_certificate(X, classes)
-        return found if X.flags.writeable else certify(Mechanism(adjacency=self.adjacency, ratio=1e-3, steps=1))
+    def planned_certificate(self, n_records, n_features):
+        return certify(Mechanism(adjacency=self.adjacency, ratio=1e-3, steps=1))
 
 
 @pytest.mark.parametrize(("kind", "words"), [(Dear, "it costs μ"), (Sly, "another plan than the one that was checked")])
@@ -540,10 +552,24 @@ def test_scores_are_between_zero_and_one_whatever_the_model_says(table, scoring)
     model.coef_ = np.array([1e300, -1e300, 0.0])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # as in a search
-        values = module._scores(model, scoring, X, y)
+        values = Score(model, scoring)(Rows(X, y))
     assert np.isfinite(values).all()
     assert ((values >= 0) & (values <= 1)).all()
-    assert BoundedValues(values[:, None]).diameter == 1.0
+    assert BoundedSum(Score(model, scoring)).diameter == 1.0
+
+
+@pytest.mark.parametrize("scoring", ["accuracy", "brier"])
+def test_a_score_is_a_function_of_its_own_record(labelled, scoring):
+    """To the bit: where the number of records is public, a record has its place, and others do not enter."""
+    X, y = labelled
+    model = DPLogisticRegression(epsilon=1.0, delta=DELTA, feature_bounds=(-1, 1), random_state=0).fit(X, y)
+    score = Score(model, scoring)
+    before = score(Rows(X, y))
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        other, here = X.copy(), int(rng.integers(len(X)))
+        other[here] = rng.uniform(-9, 9, 3)
+        np.testing.assert_array_equal(np.delete(score(Rows(other, y)), here), np.delete(before, here))
 
 
 def test_the_hold_out_is_disjoint_and_of_public_size(table):

@@ -12,16 +12,18 @@ from tacit.estimators import (
     DPConvexReLUClassifier,
     DPConvexReLURegressor,
     DPElasticNet,
+    DPGammaRegressor,
     DPGeneralizedLinear,
     DPHuberRegressor,
     DPLasso,
     DPLinearRegression,
     DPLinearSVC,
     DPLogisticRegression,
+    DPPoissonRegressor,
     DPRidge,
     DPSoftmaxRegression,
 )
-from tacit.problem import Penalty
+from tacit.problem import ElasticNet
 
 MUCH = {"epsilon": 1e5, "delta": 1e-3, "feature_bounds": (-50, 50), "random_state": 0}
 REGRESSION = {**MUCH, "target_bounds": (-20, 20)}
@@ -42,6 +44,8 @@ ESTIMATORS = [
     DPRidge(**REGRESSION),
     DPLinearRegression(**REGRESSION),
     DPHuberRegressor(**REGRESSION),
+    DPPoissonRegressor(**{**REGRESSION, "target_bounds": (0, 20)}),
+    DPGammaRegressor(**{**REGRESSION, "target_bounds": (1, 20)}),
     DPLogisticRegression(**MUCH),
     DPLinearSVC(**MUCH),
     DPGeneralizedLinear("squared", **REGRESSION),
@@ -72,5 +76,5 @@ def test_a_subclass_may_have_parameters_of_its_own():
 
 
 def test_a_penalty_object_survives_cloning():
-    penalty = Penalty.of(3, l1=0.1)
+    penalty = ElasticNet.of(3, l1=0.1)
     assert clone(DPGeneralizedLinear(penalty=penalty)).penalty.size == 3

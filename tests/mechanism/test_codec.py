@@ -19,9 +19,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import tacit
-from tacit import _codec
+from tacit import _codec, solvers
 from tacit._codec import decode, described, digest, encode, leaf, parse, registered
 from tacit.errors import InvalidInput
+from tacit.estimators import stored
+from tacit.maps import FeatureBounds
 from tacit.mechanism import (
     Adjacency,
     CorrelatedNoise,
@@ -38,6 +40,15 @@ from tacit.mechanism import (
     Separated,
     View,
 )
+from tacit.mechanism.sampling import Partition
+from tacit.problem import ElasticNet, losses
+from tacit.problem.blocks import Block, GradientStep
+from tacit.problem.layers import Convolution, ConvolutionMap, Dense, DenseMap
+from tacit.problem.network import Architecture, Connection
+from tacit.solvers import network, nmf
+from tacit.solvers.blocks import BlockPlan
+from tacit.solvers.hidden import CyclicNumbers
+from tacit.solvers.schedules import Optimised
 
 SRC = Path(tacit.__file__).parent
 
@@ -49,7 +60,10 @@ def _import_everything_described() -> None:
 
 
 _import_everything_described()
-OURS = {tag: cls for tag, cls in registered().items() if cls.__module__.startswith("tacit.")}
+EVERY = {tag: cls for tag, cls in registered().items() if cls.__module__.startswith("tacit.")}
+IN_PLANS = ("tacit.mechanism", "tacit.noise")
+"""What names a promise; the records of models are below (``RECORDS``)."""
+OURS = {tag: cls for tag, cls in EVERY.items() if cls.__module__.startswith(IN_PLANS) or hasattr(cls, "examples")}
 EACH = pytest.mark.parametrize("cls", OURS.values(), ids=list(OURS))
 
 
@@ -201,13 +215,75 @@ class Louder(Poisson):
 
 
 @pytest.mark.parametrize(
-    "value", [object(), {1: 2}, {1, 2}, b"x", Silent(), Louder(0.5), Word.A, np.array(["a"]), np.array([object()]), 1j]
+    "value", [object(), {1: 2}, {1, 2}, b"x", Silent(), Louder(0.5), Word.A, np.array([b"a"]), np.array([object()]), 1j]
 )
 def test_what_could_not_be_read_back_is_not_written(value):
     for outer in (value, (value,), [value], {"inside": value}):
         with pytest.raises(InvalidInput) as refusal:
             encode(outer)
         assert "\n" not in str(refusal.value)
+
+
+# -- records of models ------------------------------------------------------------------------------------------
+
+ONES, PART = np.ones(2), DenseMap((3,), 1, 2)
+NETWORK = Architecture((Connection(0, 1, PART, "layer 1"),), ((3,), (2,)), (1.0, 0.5), "squared", 2, 3.0)
+BLOCK = Block("items", np.eye(2), 0.5, GradientStep(0.25, ElasticNet.of(1, l1=0.5), nmf.UnitRows(7)), 3, 0.75)
+RECORDS = [
+    ElasticNet.of(2, l1=0.5, l2=[0.0, 1.0], low=0.0),
+    BLOCK.update,
+    BLOCK,
+    losses.Squared(),
+    losses.Huber(2.0),
+    losses.Logistic(),
+    losses.SmoothedHinge(),
+    losses.Poisson(),
+    losses.Gamma(),
+    FeatureBounds(-ONES, ONES, 0 * ONES, ONES, True, 0.5),
+    Dense(3, 2),
+    Convolution(3, 2, 2, 1, 2),
+    PART,
+    ConvolutionMap((1, 4, 4), 2, 3, 2, 2, 1),
+    NETWORK.connections[0],
+    NETWORK,
+    solvers.ConstantModel(),
+    solvers.CoordinateDescent(block_size=2, passes=2.0, clip=0.5, smoothness=ONES),
+    solvers.MetricDescent(4, 1.5),
+    solvers.NoisyCyclicDescent(epochs=3, clip=0.5),
+    solvers.NoisyGradientDescent(5, 0.5, 2.0, False),
+    solvers.NoisyStatistics(0.5, 2.0),
+    solvers.ProximalSGD(10, 3.0, 0.5),
+    Optimised(1.5),
+    BlockPlan((BLOCK,), 10, 2, 3, "cyclic", np.ones((6, 1)), None, "all_iterates", "jacobi"),
+    CyclicNumbers(
+        10, 2, 1, 1.5, 0.5, 0.1, ONES, 2.0, ONES, "final_model", Adjacency.ZERO_OUT, Partition.SECRET, "person"
+    ),
+    nmf.NMFOptions(0.5, Optimised(2.0), None, 0.1, 0.2, 0.3, None, 0.4),
+    nmf.UnitRows(7),
+    nmf.ItemSolve(0.5, True, 0.1, 0.2, 0.3, 0.4, 0.5, nmf.UnitRows(7)),
+    network.Falling(2.0, 0.1),
+    network.LayerSolve(0.5, 1.0, 0.1, 0.2, 0.3),
+    stored.Stored("DPRidge", {"alpha": 1.0}, {"coef_": ONES}),
+    stored._Certified(1),
+    stored._Slice((0, None, 2)),
+    stored._Type("float32", True),
+    stored._Distribution("loguniform", (0.5,), {"b": 1.0}),
+]
+
+
+def test_every_other_described_class_is_among_the_records():
+    assert {type(value) for value in RECORDS} == {cls for tag, cls in EVERY.items() if tag not in OURS}
+
+
+@pytest.mark.parametrize("value", RECORDS, ids=lambda value: type(value).__name__)
+def test_records_of_models_read_back_as_they_were_written(value):
+    written = encode(value)
+    again = decode(json.loads(json.dumps(written, allow_nan=False)))
+    assert type(again) is type(value)
+    assert encode(again) == written
+    assert digest(again) == digest(value)
+    with pytest.raises(InvalidInput, match="has no 'odd'"):
+        decode({**written, "odd": 1})
 
 
 # -- registration -----------------------------------------------------------------------------------------------

@@ -32,8 +32,9 @@ from tacit.mechanism import (
     WithoutReplacement,
     batch_sizes,
 )
-from tacit.run import Channel, Streams, VectorSum
-from tacit.run.channel import sensitivity
+from tacit.records import InMemory
+from tacit.release import Streams, open_session, sensitivity
+from tacit.release.queries import VectorSum
 
 OURS = [c for c in registered().values() if issubclass(c, Sampling) and c.__module__.startswith("tacit.")]
 EXAMPLES = [example for cls in OURS if hasattr(cls, "examples") for example in cls.examples()]  # else: test_codec.py
@@ -111,8 +112,10 @@ def test_what_is_assumed_is_said(sampling):
 def test_batches_of_others_are_not_drawn_here(sampling):
     with pytest.raises(MechanismMismatch, match=r"drawn elsewhere: to run this mechanism here, certify"):
         sampling.draw(N, 1, Streams(0))
+    certificate = certify(Mechanism(adjacency="zero-out", ratio=0.5, steps=4, sampling=sampling))
+    session = open_session(certificate, InMemory(np.zeros((N, 1))))
     with pytest.raises(MechanismMismatch, match="drawn elsewhere"):
-        Channel(certify(Mechanism(adjacency="zero-out", ratio=0.5, steps=4, sampling=sampling)), N)
+        session.release(VectorSum(1.0))
     assert sampling.evidence is Evidence.DECLARED
 
 
@@ -236,8 +239,9 @@ def test_a_sampling_that_a_theorem_names_is_certified_read_back_and_drawn(own_th
     again = Certificate.from_json(certificate.to_json())
     assert again == certificate
     assert again.mu == certificate.mu
-    channel = Channel(certify(replace(every_other(), ratio=1e4)), 4, streams=Streams(0))  # hardly any noise
-    seen = [channel.release(VectorSum(np.eye(4), 1.0), np.zeros((1, 4)))[0].round().tolist() for _ in range(2)]
+    certificate = certify(replace(every_other(), ratio=1e4))  # hardly any noise
+    session = open_session(certificate, InMemory(np.eye(4)), random_state=0)
+    seen = [session.release(VectorSum(1.0)).round().tolist() for _ in range(2)]
     assert seen == [[0, 1, 0, 1], [1, 0, 1, 0]]
 
 
@@ -264,7 +268,7 @@ def test_a_channel_does_not_draw_gaussian_noise_for_a_certificate_of_another(own
 
     certificate = certify(Mechanism(adjacency="zero-out", ratio=0.5, steps=1, noise=Laplace()))
     with pytest.raises(MechanismMismatch, match="certified is Laplace: draw it with your own code"):
-        Channel(certificate, 4)
+        open_session(certificate, InMemory(np.eye(4))).release(VectorSum(1.0))
 
 
 def test_a_subclass_of_full_batches_does_not_get_their_smaller_sensitivity():
@@ -278,7 +282,7 @@ def test_a_subclass_of_full_batches_does_not_get_their_smaller_sensitivity():
     class RightAngle(VectorSum):
         diameter = 1.5
 
-    total = RightAngle(np.eye(2), 1.0)
+    total = RightAngle(1.0)
     for sampling, expected in ((FullBatch(), 1.5), (Twice(), 2.0)):
         m = Mechanism(adjacency="replace-one", ratio=0.5, steps=1, sampling=sampling)
         assert sensitivity(m, total) == expected

@@ -17,9 +17,10 @@ from papers.runner import SCHEDULES, figure_1_plan, figure_1_runner, plan_noise,
 from scipy.stats import norm
 
 from tacit.errors import InvalidInput
-from tacit.run import Channel, Streams
-from tacit.run.blocks import PROBLEMS, Block, BlockProblem, GradientStep
-from tacit.solvers.blocks import run_blocks
+from tacit.problem.blocks import Block, GradientStep
+from tacit.records import InMemory
+from tacit.release import PROBLEMS, BlockProblem, open_session
+from tacit.solvers.blocks import BlockDescent
 
 BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "block_figures.py"
 ETA, S, B, BATCHES, LIPSCHITZ, ALPHA, DELTA = 0.05, 1.0, 100, 25, 0.98, 10.0, 1e-5
@@ -106,16 +107,14 @@ def test_the_sharp_rise_is_at_epoch_13() -> None:
     assert np.ptp(steps) < 0.02 * steps.mean()  # "near-linear" on a logarithmic axis
 
 
-class Silent(BlockProblem):
+class _Silent(BlockProblem):
     """Records that contribute nothing, so that the state is the sum of all noise."""
 
-    name = "silent"
+    def __init__(self, blocks: tuple[Block, ...]) -> None:
+        self.blocks = blocks
 
-    def __init__(self, blocks: tuple[Block, ...], records: int) -> None:
-        self.blocks, self.records = blocks, records
-
-    def contributions(self, block, values, index):
-        return np.zeros((len(index), self.blocks[block].release_size))
+    def contributions(self, block, values, rows):
+        return np.zeros((len(rows), self.blocks[block].release_size))
 
     @classmethod
     def example(cls, rng, records):
@@ -125,7 +124,7 @@ class Silent(BlockProblem):
 @pytest.mark.parametrize("label", SCHEDULES)
 def test_the_runner_adds_this_noise(label: str, monkeypatch) -> None:
     """Standard deviations of 10 000 increments of the state in each epoch: √(2η·o(k)), to 1 % or so."""
-    monkeypatch.setitem(PROBLEMS, "silent", Silent)
+    monkeypatch.setitem(PROBLEMS, "_Silent", _Silent)
     plan, moved = figure_1_plan(label, 20), []
     step = plan.blocks[0].update
     assert isinstance(step, GradientStep)
@@ -136,8 +135,8 @@ def test_the_runner_adds_this_noise(label: str, monkeypatch) -> None:
         return new
 
     wide = (Block("theta", np.zeros(400), plan.blocks[0].bound, recording),)
-    channel = Channel(plan.certificate, 2500, streams=Streams(1))
-    run_blocks(replace(plan, blocks=wide), Silent(wide, 2500), channel)
+    with open_session(plan.certificate, InMemory(np.zeros((2500, 1))), random_state=1) as session:
+        BlockDescent(replace(plan, blocks=wide), _Silent(wide)).solve(session)
     found = np.array(moved).reshape(20, -1).std(axis=1)
     assert found == pytest.approx(np.sqrt(2 * ETA * np.array(NOISE[label])), rel=0.04)
     assert plan_noise(plan) == pytest.approx(np.repeat(np.array(NOISE[label])[:, None], BATCHES, axis=1))

@@ -21,12 +21,14 @@ from tacit.accounting import (
 )
 from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
 from tacit.mechanism import Adjacency, Cyclic, Evidence, LastIterate, Schedule, batch_sizes
+from tacit.problem import Squared
+from tacit.release import Channel, GradientChain, Streams
+from tacit.release.queries import LossGradient
 from tacit.report import curves
 from tacit.report.methods import METHODS
 from tacit.report.plan import PlanReport, Row, make_report, rounded_up
 from tacit.report.settings import Settings
 from tacit.report.tables import print_plan
-from tacit.run import Channel, GradientChain, LeastSquaresGradient, Streams
 from tacit.solvers.hidden import plan_cyclic
 
 PAPER = Settings(
@@ -126,18 +128,18 @@ SIZES = [(1000, 300), (600, 100), (650, 100), (10, 3), (7, 7), (7, 2), (1000, 99
 def test_every_row_is_a_run_of_ours(n: int, b: int) -> None:
     """The chain and the channel accept the certificates of the rows, with the batches that they draw."""
     s = SMALL.replace(n=n, batch=b, secret_partition=True, smoothness=1.0)
-    report, records = make_report(s), np.eye(n, 2)
-    total = LeastSquaresGradient(records, np.zeros(n), bound=1.0, row_norm=1.0)
+    report = make_report(s)
+    total = LossGradient(Squared(), bound=1.0, row_norm=1.0)
     assert total.smoothness == 1.0
     assert {r.method.id for r in report.rows} >= {m.id for m in METHODS}
     for r in report.rows:
         assert r.runs
         (mechanism,) = r.certificate.plan
-        channel = Channel(r.certificate, n, streams=Streams(0))
+        channel = Channel(mechanism, r.certificate.digest, n, Streams(0))
         seen = [int(channel._draw(t).sum()) for t in range(mechanism.steps)]
         if r.method.hidden:
             k = 1 if r.method.full else s.n_batches
-            GradientChain(Schedule.constant(0.1, mechanism.steps), 0.01, k, n).check(mechanism, total)
+            GradientChain(Schedule.constant(0.1, mechanism.steps), 0.01, k, n).check(mechanism, total, n)
         if r.method.full or r.method.id == "poisson":
             assert r.method.id == "poisson" or set(seen) == {n}
         else:
@@ -188,13 +190,13 @@ def test_rows_that_no_code_of_ours_runs_say_so(changes: dict[str, object], names
     assert {r.method.id for r in report.rows if not r.runs} == names
     assert {r["id"] for r in report.to_dict()["covered"] if not r["run_by_tacit"]} == names
     assert printed(s, width).count("certified, not run by Tacit") == len(names)
-    total = LeastSquaresGradient(np.eye(600, 2), np.zeros(600), bound=1.0, row_norm=np.sqrt(0.5))
+    total = LossGradient(Squared(), bound=1.0, row_norm=np.sqrt(0.5))
     for r in report.rows:
         if not r.runs:  # and indeed it is refused
             (mechanism,) = r.certificate.plan
             k = 1 if r.method.full else 6
             with pytest.raises(MechanismMismatch, match=r"bounded domain|add/remove"):
-                GradientChain(Schedule.constant(0.1, mechanism.steps), 0.01, k, 600).check(mechanism, total)
+                GradientChain(Schedule.constant(0.1, mechanism.steps), 0.01, k, 600).check(mechanism, total, 600)
 
 
 def test_a_bounded_domain_only_helps() -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from solving import certified
 
-from tacit.accounting import certify
 from tacit.audit import audit_gdp
 from tacit.mechanism import Adjacency
-from tacit.problem import Design, Logistic, Penalty, Records, Squared, Task
-from tacit.run import Streams
-from tacit.run import channel as channel_module
-from tacit.run.sums import gradient as gradient_module
-from tacit.run.sums import gram as gram_module
+from tacit.problem import ElasticNet, Facts, Logistic, Problem, Squared
+from tacit.records import InMemory
+from tacit.release import Streams, open_session
+from tacit.release import channel as channel_module
+from tacit.release.queries import GramSum, LossGradient
 from tacit.solvers import (
     Budget,
     CoordinateDescent,
@@ -21,7 +21,6 @@ from tacit.solvers import (
     NoisyGradientDescent,
     NoisyStatistics,
     ProximalSGD,
-    Session,
 )
 
 N = 2000
@@ -29,34 +28,30 @@ HERE, THERE = 1_000_000, 2_000_000
 BUDGET = Budget(8.0, 1e-3)
 
 
-def task(n: int, p: int, loss=None, **more) -> Task:
-    loss = loss or Squared()
-    return Task(loss, Penalty.of(p), n, np.full(p, -1.0), np.ones(p), False, 0.0 if loss.margin else 1.0, **more)
+def task(n: int, p: int, loss=None) -> Problem:
+    return Problem(loss or Squared(), ElasticNet.of(p), Facts(n, np.full(p, -1.0), np.ones(p)), intercept=False)
 
 
 def neighbours(p: int, loss=None, n: int = 3):
     """Two record sets that differ in the last record, which pulls every coefficient the other way."""
     X = np.zeros((n, p))
     X[-1] = 1.0
-    if loss is not None and loss.margin:
-        y, y2 = np.ones(n), np.ones(n)
-        y2[-1] = -1.0
-        return (Records(Design(X), np.zeros(n), label) for label in (y, y2))
-    t, t2 = np.zeros(n), np.zeros(n)
-    t[-1], t2[-1] = 1.0, -1.0
-    return (Records(Design(X), target) for target in (t, t2))
+    y = np.ones(n) if loss is not None and loss.labels else np.zeros(n)
+    y[-1] = 1.0
+    other = y.copy()
+    other[-1] = -1.0
+    return InMemory(X, y), InMemory(X, other)
 
 
-def audit(solver, problem: Task, pair, budget: Budget = BUDGET, statistic=lambda v: v.sum(), n: int = N):
+def audit(solver, problem: Problem, pair, budget: Budget = BUDGET, statistic=lambda v: v.sum(), n: int = N):
     """The audit of a solver's coefficients, and the certificate it must not exceed."""
-    prepared = solver.prepare(problem, budget)
-    certificate = certify(prepared.plan, delta=budget.delta)
+    certificate = certified(solver, problem, budget)
     assert certificate.epsilon(budget.delta) <= budget.epsilon * (1 + 1e-9)
 
-    def sampler(records: Records, seed: int):
+    def sampler(records: InMemory, seed: int):
         def one(i: int) -> float:
-            session = Session(certificate, problem.records, Streams(seed + i))
-            return float(statistic(prepared.solve(records, session).v))
+            with open_session(certificate, records, random_state=seed + i) as session:
+                return float(statistic(solver.solve(problem, budget, session).v))
 
         return lambda k: np.array([one(i) for i in range(k)])
 
@@ -91,7 +86,7 @@ def test_zero_out_costs_half():
     solver = NoisyGradientDescent(steps=4, step=1e-3, clip=0.5)
     budget = Budget(8.0, 1e-3, Adjacency.ZERO_OUT)
     here, _ = neighbours(2)
-    nobody = Records(Design(np.zeros((3, 2))), np.zeros(3))
+    nobody = InMemory(np.zeros((3, 2)), np.zeros(3))
     found, certificate = audit(solver, task(3, 2), (here, nobody), budget)
     assert not found.verdict(certificate).violated
     assert found.mu_lower >= 0.75 * certificate.mu
@@ -115,10 +110,15 @@ def test_the_final_model_of_a_cyclic_run_stays_below():
 LOUD = ("coordinate", "coordinate, blocks", "gradient")
 
 
+def _plant_sensitivity(monkeypatch, wrong) -> None:
+    """The one function that says how far a sum moves, wherever it was imported."""
+    right = channel_module.sensitivity
+    monkeypatch.setattr(channel_module, "sensitivity", lambda *a: wrong(right, *a))
+
+
 @pytest.mark.parametrize("name", LOUD)
 def test_noise_too_small_is_caught(name, monkeypatch):
-    right = channel_module.sensitivity
-    monkeypatch.setattr(channel_module, "sensitivity", lambda *a: 0.6 * right(*a))
+    _plant_sensitivity(monkeypatch, lambda right, *a: 0.6 * right(*a))
     solver, p, loss = CASES[name]
     found, certificate = audit(solver, task(3, p, loss), neighbours(p, loss))
     assert found.verdict(certificate).violated
@@ -126,30 +126,28 @@ def test_noise_too_small_is_caught(name, monkeypatch):
 
 @pytest.mark.parametrize("name", LOUD[:1])
 def test_a_sensitivity_without_the_factor_two_is_caught(name, monkeypatch):
-    monkeypatch.setattr(channel_module, "sensitivity", lambda mechanism, total: total.bound)
+    _plant_sensitivity(monkeypatch, lambda right, mechanism, query: query.bound)
     solver, p, loss = CASES[name]
     found, certificate = audit(solver, task(3, p, loss), neighbours(p, loss))
     assert found.verdict(certificate).violated
 
 
 def test_gradients_that_are_not_clipped_are_caught(monkeypatch):
-    def unclipped(self, state):
-        return self._loss.derivative(self._design.dot(state.T) - self._offset[:, None])
+    def unclipped(self, rows, state):
+        return self.loss.derivative(rows.design.dot(state.T), rows.y[:, None])
 
-    monkeypatch.setattr(gradient_module.LinearGradient, "_slopes", unclipped)
+    monkeypatch.setattr(LossGradient, "_slopes", unclipped)
     found, certificate = audit(NoisyGradientDescent(steps=4, step=1e-3, clip=0.3), task(3, 2), neighbours(2))
     assert found.verdict(certificate).violated
 
 
 def test_records_that_are_not_clipped_are_caught(monkeypatch):
-    def long(self, vectors, norm):
-        right(self, vectors, 1e9)
-        self.bound = norm * norm
+    def long(self, rows):
+        return np.column_stack([rows.design.dense(), rows.y])
 
-    right = gram_module.GramSum.__init__
     solver = NoisyStatistics(clip=0.5, ridge=50.0)  # a large ridge: the solution follows the cross moment linearly
     assert not (lambda a: a[0].verdict(a[1]).violated)(audit(solver, task(3, 1), neighbours(1)))
-    monkeypatch.setattr(gram_module.GramSum, "__init__", long)
+    monkeypatch.setattr(GramSum, "_rows", long)
     found, certificate = audit(solver, task(3, 1), neighbours(1))
     assert found.verdict(certificate).violated
 

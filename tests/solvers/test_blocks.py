@@ -12,34 +12,31 @@ from tacit.accounting import block_sweep_mu, certify, gdp_epsilon, poisson_epsil
 from tacit.audit import audit_gdp
 from tacit.errors import BudgetExhausted, InvalidInput, MechanismMismatch, NotCovered
 from tacit.mechanism import AllIterates, Cyclic, FullBatch, Poisson, Schedule
-from tacit.problem import Penalty
-from tacit.run import Channel, Streams
-from tacit.run import channel as channel_module
-from tacit.run.blocks import Block, BlockProblem, BlockSum, GradientStep, register_problem
-from tacit.solvers.blocks import plan_blocks, run_blocks
+from tacit.problem import ElasticNet
+from tacit.problem.blocks import Block, GradientStep
+from tacit.records import InMemory, Rows
+from tacit.release import BlockProblem, BlockSum, Channel, Example, noise_std, open_session
+from tacit.solvers.blocks import BlockDescent, plan_blocks
 
 DELTA, N, AUDIT = 1e-5, 12, 4000
 
 
-@register_problem("test-two-blocks")
 class TwoBlocks(BlockProblem):
     """f(a, b; x) = ½‖a − x‖² + ½(b − x̄)²: a vector, and a scalar."""
 
-    def __init__(self, X, blocks):
-        self.blocks, self.records, self._X = tuple(blocks), len(X), np.asarray(X, float)
+    def __init__(self, blocks):
+        self.blocks = tuple(blocks)
 
-    def contributions(self, block, values, index):
+    def contributions(self, block, values, rows):
         a, b = values
-        X = self._X[index]
-        return a - X if block == 0 else b - X.mean(axis=1, keepdims=True)
+        return a - rows.X if block == 0 else b - rows.X.mean(axis=1, keepdims=True)
 
     @classmethod
     def example(cls, rng, records):
         X = rng.normal(size=(records, 2)) * 30
         Y = X.copy()
         Y[0] = -X[0]
-        values = (rng.normal(size=2), rng.normal(size=1))
-        return cls(X, pair()), cls(Y, pair()), values
+        return Example(cls(pair()), Rows(X), Rows(Y), (rng.normal(size=2), rng.normal(size=1)))
 
 
 def pair(step=0.5, **change):
@@ -69,8 +66,7 @@ def test_cyclic_batches_cost_the_exact_composition_of_all_block_releases(schedul
     energy = np.zeros(3)
     for step in range(15):
         for i, block in enumerate(plan.blocks):
-            total = BlockSum(TwoBlocks(np.zeros((N, 2)), plan.blocks), i)
-            sigma = channel_module.noise_std(plan.mechanism, total, 2 * step + i)
+            sigma = noise_std(plan.mechanism, BlockSum(TwoBlocks(plan.blocks), i), 2 * step + i)
             energy[step % 3] += (factor * block.bound / sigma) ** 2
     assert plan.certificate.epsilon(DELTA) == pytest.approx(gdp_epsilon(math.sqrt(energy.max()), DELTA), rel=1e-9)
     assert 2.0 * (1 - 1e-4) <= plan.certificate.epsilon(DELTA) <= 2.0
@@ -93,8 +89,7 @@ def test_a_smaller_diameter_means_less_noise_where_every_record_is_read():
     for name, blocks in (("wide", pair()), ("narrow", narrow)):
         for batch in (None, 4):
             plan = planned(blocks=blocks, batch_size=batch)
-            total = BlockSum(TwoBlocks(np.zeros((N, 2)), blocks), 0)
-            sigma[name, batch] = channel_module.noise_std(plan.mechanism, total, 0)
+            sigma[name, batch] = noise_std(plan.mechanism, BlockSum(TwoBlocks(blocks), 0), 0)
     assert sigma["narrow", None] == pytest.approx(sigma["wide", None] / math.sqrt(2))
     assert sigma["narrow", 4] == sigma["wide", 4]
 
@@ -122,8 +117,52 @@ def test_a_final_model_needs_a_coupling_and_gets_the_block_shift():
     assert plan.ratio[0, 0] > planned().ratio[0, 0]  # less noise than composition
     assert plan.certificate.view == "the final model"
     assert any("Lipschitz" in str(a) and "declared" in str(a) for a in plan.certificate.assumptions)
-    values = run_blocks(plan, TwoBlocks(np.ones((N, 2)), plan.blocks), Channel(plan.certificate, N))
+    values = run(plan, np.ones((N, 2)))
     assert [v.shape for v in values] == [(2,), (1,)]
+
+
+def test_a_final_model_is_what_releases_one_by_one_would_give():
+    """The session owns the blocks until the end; the steps are the same."""
+    L, X = np.array([[0.5, 0.0], [0.3, 0.6]]), np.random.default_rng(0).normal(size=(N, 2))
+    blocks = [replace(b, update=GradientStep(0.5, ElasticNet.of(1, l1=0.01))) for b in pair()]
+    hidden = planned(blocks=blocks, view="final_model", coupling=L)
+    shown = replace(hidden, certificate=certify(replace(hidden.mechanism, view=AllIterates())), view="all_iterates")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Channel, "_noise", lambda self, sigma, index, clean, history: sigma * np.cos(index + clean))
+        for replicas in (1, 3):
+            for a, b in zip(run(hidden, X, replicas=replicas), run(shown, X, replicas=replicas), strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+def test_what_a_certificate_hides_is_not_handed_out():
+    """In 0.1 every release of a hidden run went through the hands of the solver."""
+    plan = planned(view="final_model", coupling=np.eye(2) / 2)
+    problem = TwoBlocks(plan.blocks)
+    with open_session(plan.certificate, InMemory(np.ones((N, 2)))) as session:
+        with pytest.raises(MechanismMismatch, match="hides"):
+            session.release(BlockSum(problem, 0), np.zeros(3))
+        assert session.steps_left() == plan.steps
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"n": 24, "batch_size": 8}, "records"),
+        ({"batch_size": 6}, "batches"),
+        ({"blocks": [replace(b, update=GradientStep(0.25)) for b in pair()]}, "noise of a block"),
+        ({"blocks": [replace(b, bound=3 * b.bound) for b in pair()]}, "queries"),
+    ],
+    ids=["records", "batches", "steps", "bounds"],
+)
+def test_a_chain_that_was_not_certified_is_refused_before_a_record_is_read(change, words):
+    hidden = {"view": "final_model", "coupling": np.eye(2) / 2}
+    plan, other = planned(**hidden), planned(**hidden, **change)
+    blocks = plan.blocks if words == "queries" else other.blocks
+    queries = tuple(BlockSum(TwoBlocks(blocks), i) for i in range(2))
+    with open_session(plan.certificate, InMemory(np.full((N, 2), np.nan))) as session:
+        with pytest.raises(MechanismMismatch, match=words):
+            session.run_chain(other.chain, queries, np.zeros(3))
+        assert session.steps_left() == plan.steps
 
 
 @pytest.mark.parametrize(
@@ -143,8 +182,11 @@ def test_other_updates_and_schedules_have_no_final_model_guarantee(change):
 # -- the run ----------------------------------------------------------------------------------------------------------
 
 
-def run(plan, X, seed=0):
-    return run_blocks(plan, TwoBlocks(X, plan.blocks), Channel(plan.certificate, len(X), streams=Streams(seed)))
+def run(plan, X, seed=0, replicas=1):
+    with open_session(
+        plan.certificate, InMemory(np.asarray(X, float)), random_state=seed, replicas=replicas
+    ) as session:
+        return BlockDescent(plan, TwoBlocks(plan.blocks)).solve(session)
 
 
 def test_without_noise_it_is_block_descent():
@@ -153,7 +195,7 @@ def test_without_noise_it_is_block_descent():
     a, b = run(plan, X)
     np.testing.assert_allclose(a, X.mean(axis=0), atol=1e-8)
     np.testing.assert_allclose(b, X.mean(), atol=1e-8)
-    shrunk = [replace(p, update=GradientStep(0.5, Penalty.of(1, l1=10.0))) for p in pair()]
+    shrunk = [replace(p, update=GradientStep(0.5, ElasticNet.of(1, l1=10.0))) for p in pair()]
     plan = plan_blocks(None, DELTA, blocks=shrunk, n=N, epochs=5, noise_multiplier=1e-12)
     assert not np.concatenate(run(plan, X)).any()
 
@@ -167,7 +209,7 @@ def test_an_update_sees_public_things_and_the_blocks_updated_before_it():
 
     blocks = [replace(block, update=spy) for block in pair()]
     plan = planned(blocks=blocks, epochs=2)
-    run_blocks(plan, TwoBlocks(np.zeros((N, 2)), blocks), Channel(plan.certificate, N))
+    run(plan, np.zeros((N, 2)))
     assert [entry[:5] for entry in seen[::2]] == [(t // 3, t % 3, t, 6, 4.0) for t in range(6)]
     assert seen[1][6]["a"].tolist() == [1.0, 1.0]  # Gauss–Seidel: b's update sees the new a
     assert seen[0][5] == pytest.approx(2 * 1.5 / plan.ratio[0, 0])
@@ -189,8 +231,7 @@ def test_an_update_may_work_in_place_and_keep_its_arrays(order, replicas):
     blocks = [replace(block, update=in_place) for block in pair()]
     plan = planned(blocks=blocks, epochs=1, order=order)
     for _ in range(2):
-        channel = Channel(plan.certificate, N, replicas=replicas)
-        a, b = run_blocks(plan, TwoBlocks(np.zeros((N, 2)), blocks), channel, replicas=replicas)
+        a, b = run(plan, np.zeros((N, 2)), replicas=replicas)
         assert (a == 3.0).all()
         assert (b == 3.0).all()
         assert a.shape == ((2,) if replicas == 1 else (replicas, 2))
@@ -201,27 +242,29 @@ def test_an_update_may_work_in_place_and_keep_its_arrays(order, replicas):
 def test_what_does_not_belong_together_is_refused_before_a_record_is_read():
     plan, X = planned(), np.zeros((N, 2))
 
-    class Trap(TwoBlocks):
-        def contributions(self, *a):
+    class _Trap(InMemory):
+        def parts(self):
             raise AssertionError("a record was read")
 
-    trap = register_problem("test-trap")(Trap)
     wrong = [replace(pair()[0], bound=9.0), pair()[1]]
     with pytest.raises(MechanismMismatch, match="blocks"):
-        run_blocks(plan, trap(X, wrong), Channel(plan.certificate, N))
-    with pytest.raises(MechanismMismatch, match="records"):
-        run_blocks(plan, trap(np.zeros((5, 2)), plan.blocks), Channel(plan.certificate, 5))
-    with pytest.raises(MechanismMismatch, match="another plan"):
-        run_blocks(plan, trap(X, plan.blocks), Channel(planned(1.0).certificate, N))
-    channel = Channel(plan.certificate, N)
-    run_blocks(plan, TwoBlocks(X, plan.blocks), channel)
-    with pytest.raises(MechanismMismatch, match="has taken steps"):
-        run_blocks(plan, trap(X, plan.blocks), channel)
-    with pytest.raises(BudgetExhausted):
-        channel.release(BlockSum(TwoBlocks(X, plan.blocks), 0), np.zeros((1, 3)))
+        BlockDescent(plan, TwoBlocks(wrong))
+    descent = BlockDescent(plan, TwoBlocks(plan.blocks))
+    for records, certificate, words in [
+        (_Trap(np.zeros((5, 2))), plan.certificate, "records"),
+        (_Trap(X), planned(1.0).certificate, "another plan"),
+    ]:
+        with open_session(certificate, records) as session, pytest.raises(MechanismMismatch, match=words):
+            descent.solve(session)
+    with open_session(plan.certificate, InMemory(X)) as session:
+        descent.solve(session)
+        with pytest.raises(MechanismMismatch, match="has taken steps"):
+            descent.solve(session)
+        with pytest.raises(BudgetExhausted):
+            session.release(BlockSum(TwoBlocks(plan.blocks), 0), np.zeros(3))
     bad = [replace(b, update=lambda value, noisy, at: np.zeros(7)) for b in pair()]
     with pytest.raises(MechanismMismatch, match="returned shape"):
-        run_blocks(planned(blocks=bad), TwoBlocks(X, bad), Channel(planned(blocks=bad).certificate, N))
+        run(planned(blocks=bad), X)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +294,7 @@ def test_bad_plans_are_refused_in_one_line(change, words):
 def test_add_remove_divides_by_a_nominal_number():
     plan = planned(adjacency="add-remove", sampling="poisson")
     for n in (N, N + 1):
-        a, _ = run_blocks(plan, TwoBlocks(np.ones((n, 2)), plan.blocks), Channel(plan.certificate, n))
+        a, _ = run(plan, np.ones((n, 2)))
         assert np.isfinite(a).all()
     assert plan.expected == 4.0
 
@@ -261,11 +304,7 @@ def test_add_remove_divides_by_a_nominal_number():
 
 def audited(plan, here, there, statistic, count=AUDIT):
     def sampler(X, seed):
-        def sample(k):
-            channel = Channel(plan.certificate, len(X), replicas=k, streams=Streams(seed))
-            return statistic(run_blocks(plan, TwoBlocks(X, plan.blocks), channel, replicas=k))
-
-        return sample
+        return lambda k: statistic(run(plan, X, seed, k))
 
     return audit_gdp(sampler(here, 11), sampler(there, 12), count)
 
@@ -309,11 +348,7 @@ def test_a_matrix_of_records_after_the_noise_is_caught():
         blocks = (replace(pair()[0], update=update), pair()[1])
         plan = plan_blocks(1.0, DELTA, blocks=blocks, n=4, epochs=1)
 
-        def sample(k):
-            channel = Channel(plan.certificate, 4, replicas=k, streams=Streams(seed))
-            return -np.abs(run_blocks(plan, TwoBlocks(X, blocks), channel, replicas=k)[0][:, 0])
-
-        return sample, plan.certificate
+        return lambda k: -np.abs(run(plan, X, seed, k)[0][:, 0]), plan.certificate
 
     (a, certificate), (b, _) = output(here, 1, GradientStep(0.5)), output(there, 2, GradientStep(0.5))
     assert not audit_gdp(a, b, AUDIT).verdict(certificate).violated
@@ -337,3 +372,11 @@ def test_noise_only_where_somebody_contributed_is_caught(monkeypatch):
     monkeypatch.setattr(BlockSum, "total", watched)
     monkeypatch.setattr(Channel, "_noise", lambda self, *a: right(self, *a) * (last["sum"] != 0))
     assert audited(plan, here, there, untouched).verdict(plan.certificate).violated
+
+
+def test_an_attack_on_a_final_model_stays_below_its_certificate_and_a_false_coupling_is_caught():
+    """Clipped gradients of a − x: a step is 1-Lipschitz in its own block, and does not look at the other."""
+    settings = {"blocks": pair(), "n": 4, "epochs": 8, "view": "final_model"}
+    right, wrong = (plan_blocks(6.0, DELTA, **settings, coupling=L) for L in (np.eye(2), np.zeros((2, 2))))
+    assert not audited(right, *sides(), both).verdict(right.certificate).violated
+    assert audited(wrong, *sides(), both).verdict(wrong.certificate).violated

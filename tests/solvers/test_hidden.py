@@ -8,14 +8,14 @@ import pytest
 from tacit.accounting import certify, gdp_epsilon, last_iterate_mu
 from tacit.audit import audit_gdp
 from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
+from tacit.mechanism import Adjacency, Poisson
 from tacit.problem import Softmax, SquaredOutputs
-from tacit.run import Channel, Streams, contraction
-from tacit.run import clipped_sum as sum_module
-from tacit.run import gradient_chain as chain_module
-from tacit.run.sums import GatedOutputs, LinearOutputs, TableRows
-from tacit.solvers import hidden
-from tacit.solvers.hidden import plan_cyclic, run_plan
-from tacit.solvers.schedules import decaying
+from tacit.records import InMemory, Rows
+from tacit.release import QUERIES, contraction, open_session
+from tacit.release import channel as channel_module
+from tacit.release.queries import GatedOutputs, LinearOutputs
+from tacit.solvers import Budget, hidden
+from tacit.solvers.hidden import CertifiedNumbers, HiddenDescent, OutputProblem, decaying, plan_cyclic
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 3))
@@ -23,19 +23,24 @@ X /= np.linalg.norm(X, axis=1, keepdims=True)
 Y = RNG.integers(3, size=60)
 
 
-def total(loss=None, R: float = 1.0) -> LinearOutputs:
-    return LinearOutputs(TableRows(X), Y, loss or Softmax(3, 0.5), row_norm=R)
+def query(loss=None, R: float = 1.0) -> LinearOutputs:
+    return LinearOutputs(loss or Softmax(3, 0.5), R)
 
 
-def planned(sum_, **change):
-    settings = {"n": 60, "batch_size": 12, "epochs": 4, "bound": sum_.bound, "smoothness": sum_.smoothness}
+def run(numbers: CertifiedNumbers, asked, rows=X, target=Y, seed: int = 3, size: int = 9) -> np.ndarray:
+    with open_session(numbers.certificate, InMemory(rows, target), random_state=seed) as session:
+        return numbers.run(session, asked, np.zeros(size))
+
+
+def planned(asked, **change):
+    settings = {"n": 60, "batch_size": 12, "epochs": 4, "bound": asked.bound, "smoothness": asked.smoothness}
     return plan_cyclic(change.pop("epsilon", 2.0), 1e-5, **{**settings, **change})
 
 
 @pytest.mark.parametrize("l2", [0.0, 0.05])
 @pytest.mark.parametrize("decay", [True, False])
 def test_the_number_is_the_theorems_with_constants_put_in_by_hand(l2, decay):
-    s = total()
+    s = query()
     plan = planned(s, l2=l2, decay=decay)
     T, k, b = 20, 5, 12
     eta, sigma = plan.step_sizes, plan.sigma * plan.noise
@@ -58,12 +63,12 @@ def test_decaying_steps_with_matching_noise_need_half_the_noise():
 
 
 def test_a_secret_partition_costs_less_than_the_worst_position():
-    s = total()
+    s = query()
     assert planned(s, partition="secret").sigma < planned(s).sigma
 
 
 def test_the_longest_step_is_the_default_and_a_longer_one_is_refused():
-    s = total()
+    s = query()
     assert planned(s).step_size == pytest.approx(2 / s.smoothness)
     assert planned(s).contraction == pytest.approx(1.0)
     assert planned(s, l2=0.1).contraction < 1
@@ -85,38 +90,60 @@ def test_the_longest_step_is_the_default_and_a_longer_one_is_refused():
 )
 def test_bad_numbers(change, words):
     with pytest.raises(InvalidInput, match=words):
-        planned(total(), **change)
+        planned(query(), **change)
 
 
 def test_add_remove_is_refused():
     with pytest.raises(NotCovered, match="add-remove"):
-        planned(total(), adjacency="add-remove")
+        planned(query(), adjacency="add-remove")
 
 
 def test_the_run_is_the_recursion_that_was_certified():
-    s, plan = total(), None
+    s = query()
     plan = planned(s, l2=0.05, epsilon=1e4)
-    theta = run_plan(plan, s, Channel(plan.certificate, 60, streams=Streams(3)), np.zeros(s.size))
-    channel = Channel(plan.certificate, 60, streams=Streams(3))
-    by_hand = np.zeros((1, s.size))
-    for eta in plan.step_sizes:  # in the same order of operations: noise is named by the last bit of the sums
-        by_hand = by_hand * (1 - eta * 0.05) - (eta / 12) * channel.release(s, by_hand)
-    np.testing.assert_allclose(theta, by_hand[0], rtol=1e-12, atol=1e-12)
+    theta = run(plan, s)
+    by_hand = np.zeros(9)
+    with open_session(plan.certificate, InMemory(X, Y), random_state=3) as session:
+        for eta in plan.step_sizes:  # in the same order of operations: noise is named by the last bit of the sums
+            by_hand = by_hand * (1 - eta * 0.05) - (eta / 12) * session._release(s, by_hand, 0)
+    np.testing.assert_allclose(theta, by_hand, rtol=1e-12, atol=1e-12)
 
 
-def test_a_sum_with_other_constants_is_refused():
-    s = total()
-    plan = planned(s)
-    rougher = total(Softmax(3, 1.0))
+def test_every_iterate_of_poisson_batches_is_one_release():
+    s = query()
+    plan = planned(s, l2=0.05, view="all_iterates")
+    (mechanism,) = plan.certificate.plan.parts
+    assert mechanism.sampling == Poisson(1 / 5)
+    theta, by_hand = run(plan, s), np.zeros(9)
+    with open_session(plan.certificate, InMemory(X, Y), random_state=3) as session:
+        for eta in plan.step_sizes:
+            by_hand = by_hand - eta * (session._release(s, by_hand, 0) / 12 + 0.05 * by_hand)
+        assert session.steps_left() == 0
+    np.testing.assert_array_equal(theta, by_hand)
+
+
+@pytest.mark.parametrize("view", ["final_model", "all_iterates"])
+def test_a_solver_plans_and_runs_what_plan_cyclic_finds(view):
+    s, budget = query(), Budget(2.0, 1e-5, Adjacency.REPLACE_ONE, view)
+    solver, problem = HiddenDescent(12, 4, l2=0.05), OutputProblem(query(), 60, 9)
+    found = planned(s, l2=0.05, view=view)
+    assert solver.plan(problem, budget) == found.certificate.plan == found.plan
+    assert solver.numbers(problem, budget).describe() == found.describe()
+    with open_session(certify(solver.plan(problem, budget)), InMemory(X, Y), random_state=3) as session:
+        assert np.array_equal(solver.solve(problem, budget, session), run(found, s))
+
+
+def test_a_query_with_other_constants_is_refused():
+    plan = planned(query())
     with pytest.raises(MechanismMismatch):
-        run_plan(plan, rougher, Channel(plan.certificate, 60), np.zeros(s.size))
+        run(plan, query(Softmax(3, 1.0)))
 
 
 def test_noise_follows_the_schedule():
     shape = decaying(20)
     assert shape[0] == 1.0
     assert shape[-1] == pytest.approx(0.01)
-    plan = planned(total())
+    plan = planned(query())
     np.testing.assert_allclose(plan.noise, shape**-0.5)
     (mechanism,) = plan.certificate.plan.parts
     np.testing.assert_allclose(mechanism.ratio.to_array(), 2 / (plan.noise_multiplier * plan.noise))
@@ -129,13 +156,12 @@ def ends(sign: float, plan, seed: int):
     """The last iterate on data whose first record points one way or the other: a linear function of it."""
     rows = np.zeros((8, 1))
     rows[0] = sign
-    s = LinearOutputs(TableRows(rows), np.zeros((8, 1)) + 50.0, SquaredOutputs(1, 1.0), row_norm=1.0)
+    s = LinearOutputs(SquaredOutputs(1, 1.0), 1.0)
+    records = InMemory(rows, np.zeros((8, 1)) + 50.0)
 
     def sample(k: int) -> np.ndarray:
-        channel = Channel(plan.certificate, 8, streams=Streams(seed), replicas=k)
-        from tacit.run import drive_chain
-
-        return drive_chain(plan.chain(), s, channel, np.zeros((k, 1)))[:, 0]
+        with open_session(plan.certificate, records, random_state=seed, replicas=k) as session:
+            return session.run_chain(plan.chain(), s, np.zeros((k, 1)))[:, 0]
 
     return sample
 
@@ -157,31 +183,27 @@ def test_the_last_iterate_stays_below_its_certificate():
 
 
 def test_noise_that_ignores_the_schedule_is_caught(monkeypatch):
-    right = chain_module.GradientChain.advance
     plan = small(step_size=0.3)
-    from tacit.run import channel as channel_module
-
     noise = channel_module.noise_std
     monkeypatch.setattr(channel_module, "noise_std", lambda m, s, k: noise(m, s, 0) * 0.5)
     assert attacked(plan).verdict(plan.certificate).violated
-    assert right is chain_module.GradientChain.advance
 
 
 def test_clipping_that_is_switched_off_is_caught(monkeypatch):
     plan = small(step_size=0.3)
     monkeypatch.setattr(SquaredOutputs, "gradient", lambda self, Z, target: Z - target)
     assert attacked(plan).verdict(plan.certificate).violated
-    assert sum_module.REGISTRY["linear-outputs"] is LinearOutputs
+    assert QUERIES["linear-outputs"] is LinearOutputs
 
 
 def test_published_constants_of_gates_are_refused():
     """Errata E1: β = ‖x‖² for the lifted model; the sum states the constant of x̃, and the chain is held to it."""
     gates = np.abs(RNG.normal(size=(16, 3)))
     positive = np.abs(X)  # every gate is open: ‖x̃‖² = 2‖x‖² before it is scaled down
-    s = GatedOutputs(TableRows(positive), Y, Softmax(3), row_norm=np.sqrt(2.0), gates=gates)
+    s = GatedOutputs(Softmax(3), np.sqrt(2.0), gates)
     claimed = plan_cyclic(2.0, 1e-5, n=60, batch_size=12, epochs=2, bound=s.bound, smoothness=0.5)  # β of ‖x‖ = 1
     with pytest.raises(MechanismMismatch, match="less contractive"):
-        run_plan(claimed, s, Channel(claimed.certificate, 60), np.zeros(s.size))
+        run(claimed, s, positive, size=3 * 16 * 3)
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3, 7])
@@ -193,10 +215,10 @@ def test_the_first_step_is_full_and_its_noise_is_the_one_that_is_told(steps):
 
 
 def test_certificates_can_be_made_again():
-    plan = planned(total())
+    plan = planned(query())
     assert certify(plan.certificate.plan, delta=1e-5).epsilon(1e-5) == plan.certificate.epsilon(1e-5)
     assert "ε = 2" in plan.describe(1e-5)
-    assert hidden.LONGEST == 2.0
+    assert hidden.MAX_STEP_FACTOR == 2.0
 
 
 @pytest.mark.parametrize("scale", [1e-5, 1e5])
@@ -204,11 +226,11 @@ def test_units_of_the_features_do_not_matter(scale):
     """A box for the weights in fixed units would confine those of small features, which no theorem covers."""
     ends = []
     for unit in (1.0, scale):
-        s = LinearOutputs(TableRows(X * unit), Y, Softmax(3, 0.5), row_norm=unit)
+        s = query(R=unit)
         plan = plan_cyclic(
             None, 1e-5, n=60, batch_size=12, epochs=300, bound=s.bound, smoothness=s.smoothness, noise_multiplier=1e-9
         )
-        ends.append(unit * run_plan(plan, s, Channel(plan.certificate, 60, streams=Streams(0)), np.zeros(s.size)))
+        ends.append(unit * run(plan, s, X * unit, seed=0))
     np.testing.assert_allclose(ends[1], ends[0], rtol=1e-3, atol=1e-4)
 
 
@@ -222,12 +244,12 @@ def test_the_published_contraction_of_gates_expands():
     x /= np.linalg.norm(x)
     gates = rng.normal(size=(P, 20))
     gates *= np.where(np.arange(P) < active, 1.0, -1.0)[:, None] * np.sign(gates @ x)[:, None]
-    s = GatedOutputs(TableRows(x[None]), np.zeros((1, 1)), SquaredOutputs(1, 1e6), row_norm=np.sqrt(2.0), gates=gates)
+    s, rows = GatedOutputs(SquaredOutputs(1, 1e6), np.sqrt(2.0), gates), Rows(x[None], np.zeros((1, 1)))
     everyone, u = np.ones((1, 1), bool), np.outer(gates @ x >= 0, x).ravel()[None]
 
     def stretched(eta, l2=0.0):
         """How far the real step, on our sum, moves 0 and u apart."""
-        moved = u - eta * (s.total(u, everyone) - s.total(0 * u, everyone) + l2 * u)
+        moved = u - eta * (s.total(rows, u, everyone) - s.total(rows, 0 * u, everyone) + l2 * u)
         return np.linalg.norm(moved) / np.linalg.norm(u)
 
     unit = P / 2

@@ -8,35 +8,38 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from solving import certified
 
-from tacit.accounting import certify
 from tacit.mechanism import Adjacency
-from tacit.problem import Design, Huber, Logistic, Penalty, Records, SmoothedHinge, Squared, Task
-from tacit.run import Channel, Streams
-from tacit.run.channel import sensitivity
+from tacit.problem import ElasticNet, Facts, Gamma, Huber, Logistic, Poisson, Problem, SmoothedHinge, Squared
+from tacit.records import InMemory
+from tacit.release import Channel, Session, open_session, sensitivity
+from tacit.release.queries import LossGradient
 from tacit.solvers import (
+    SOLVERS,
     Budget,
+    ConstantModel,
     CoordinateDescent,
     MetricDescent,
     NoisyCyclicDescent,
     NoisyGradientDescent,
     NoisyStatistics,
     ProximalSGD,
-    Session,
 )
-from tacit.solvers.constant import ConstantModel
 
 PAIRS = 200
 REGRESSION, CLASSIFICATION = (Squared(), Huber(0.4)), (Logistic(), SmoothedHinge(0.5))
-SOLVERS = {
-    "coordinate": (CoordinateDescent(passes=2, clip=0.3), REGRESSION + CLASSIFICATION),
-    "blocks": (CoordinateDescent("independent", 2, passes=2, clip=0.3), REGRESSION + CLASSIFICATION),
-    "gradient": (NoisyGradientDescent(steps=3, clip=0.3), REGRESSION + CLASSIFICATION),
-    "sgd": (ProximalSGD(batch_size=6, passes=2, clip=0.3), REGRESSION + CLASSIFICATION),
-    "cyclic": (NoisyCyclicDescent(epochs=2, batches=3, clip=0.3), REGRESSION + CLASSIFICATION),
-    "metric": (MetricDescent(), REGRESSION + CLASSIFICATION),
+POSITIVE = (Poisson(), Gamma(2.0))
+EVERY = REGRESSION + CLASSIFICATION + POSITIVE
+CASES = {
+    "coordinate": (CoordinateDescent(passes=2, clip=0.3), EVERY),
+    "blocks": (CoordinateDescent("independent", 2, passes=2, clip=0.3), EVERY),
+    "gradient": (NoisyGradientDescent(steps=3, clip=0.3), EVERY),
+    "sgd": (ProximalSGD(batch_size=6, passes=2, clip=0.3), EVERY),
+    "cyclic": (NoisyCyclicDescent(epochs=2, batches=3, clip=0.3), EVERY),
+    "metric": (MetricDescent(), EVERY),
     "statistics": (NoisyStatistics(clip=0.5), REGRESSION[:1]),
-    "constant": (ConstantModel(), REGRESSION + CLASSIFICATION),
+    "constant": (ConstantModel(), EVERY),
 }
 
 
@@ -48,7 +51,8 @@ class Tape:
         self.moves: list[tuple[str, float]] = []
         self._replaying, self._next = False, 0
         monkeypatch.setattr(Channel, "_noise", lambda channel, sigma, index, clean, _: self(channel, sigma, clean))
-        monkeypatch.setattr(Channel, "sweep", lambda channel, sweep, state: self._sweep(channel, sweep, state))
+        tape = self
+        monkeypatch.setattr(Session, "sweep", lambda session, *a, **k: tape._sweep(session, *a, **k))
         self._rng = np.random.default_rng(5)
 
     def __call__(self, channel: Channel, sigma: float, clean: np.ndarray, ratio: float | None = None) -> np.ndarray:
@@ -64,13 +68,16 @@ class Tape:
         self.moves.append((channel.mechanism.label, float(np.linalg.norm(clean - then) / (sigma * ratio))))
         return then + noise - clean  # so that the same number is released
 
-    def _sweep(self, channel: Channel, sweep, state):
+    def _sweep(self, session: Session, sweep, start, part: int = 0):
+        channel = session._channel(part)
         ratio = channel.mechanism.ratio[0]
         sigma = sensitivity(channel.mechanism, sweep) / ratio
+        (rows,) = session._records.parts()
+        state = sweep.start(rows, start)
         for k in range(len(sweep.sizes)):
-            clean = sweep.clipped_sum(state, k)
-            state = sweep.apply(state, clean + self(channel, sigma, clean, ratio), k)
-        return state
+            clean = sweep.clipped_sum(rows, state, k)
+            state = sweep.apply(rows, state, clean + self(channel, sigma, clean, ratio), k)
+        return sweep.released(state)
 
     def replay(self) -> None:
         self._replaying, self._next = True, 0
@@ -86,34 +93,32 @@ def neighbours(loss, rng: np.random.Generator, n: int = 12, p: int = 3):
     other = X.copy()
     i = int(rng.integers(n))
     other[i, 1:] = -X[i, 1:] if rng.random() < 0.5 else rng.uniform(-1, 1, p - 1)
-    y = rng.choice([-1.0, 1.0], size=n) if loss.margin else rng.choice([-1.0, 1.0, 0.1], size=n)
+    low, high = loss.target_range
+    y = rng.choice([low, high] if loss.labels else [low, high, 0.1 * high + 0.9 * low], size=n)
     y2 = y.copy()
-    y2[i] = -y[i] if rng.random() < 0.8 or loss.margin else rng.uniform(-1, 1)
-    if loss.margin:
-        return tuple(Records(Design(a), np.zeros(n), b) for a, b in ((X, y), (other, y2)))
-    return tuple(Records(Design(a), b) for a, b in ((X, y), (other, y2)))
+    y2[i] = low + high - y[i] if rng.random() < 0.8 or loss.labels else rng.uniform(low, high)
+    return InMemory(X, y), InMemory(other, y2)
 
 
-@pytest.mark.parametrize("name", sorted(SOLVERS))
+@pytest.mark.parametrize("name", sorted(CASES))
 def test_no_release_of_any_solver_moves_further_than_declared(name, monkeypatch):
-    solver, losses = SOLVERS[name]
+    solver, losses = CASES[name]
     tape, rng = Tape(monkeypatch), np.random.default_rng(0)
     view = "final_model" if name == "cyclic" else "all_iterates"
-    prepared = {}
+    budget = Budget(20.0, 1e-3, Adjacency.REPLACE_ONE, view)
+    ready = {}
     for loss in losses:
-        low, high = np.array([1.0, -1.0, -1.0]), np.ones(3)
-        penalty = Penalty.of(2, l1=0.01, l2=0.01).with_free_intercept()
-        task = Task(loss, penalty, 12, low, high, True, 0.0 if loss.margin else 1.0)
-        ready = solver.prepare(task, Budget(20.0, 1e-3, Adjacency.REPLACE_ONE, view))
-        prepared[loss] = ready, certify(ready.plan, delta=1e-3)
+        penalty = ElasticNet.of(2, l1=0.01, l2=0.01).with_free_intercept()
+        task = Problem(loss, penalty, Facts(12, np.array([1.0, -1.0, -1.0]), np.ones(3)))
+        ready[loss] = task, certified(solver, task, budget)
     for pair in range(PAIRS):
         loss = losses[pair % len(losses)]
-        ready, certificate = prepared[loss]
         tape.rewind()
-        here, there = neighbours(loss, rng)
-        ready.solve(here, Session(certificate, 12, Streams(pair)))
-        tape.replay()
-        ready.solve(there, Session(certificate, 12, Streams(pair)))  # the same batches
+        for side, records in enumerate(neighbours(loss, rng)):
+            if side == 1:
+                tape.replay()
+            with open_session(ready[loss][1], records, random_state=pair) as session:  # the same batches
+                solver.solve(ready[loss][0], budget, session)
         assert tape._next == len(tape.kept)  # as many releases, whatever the records
     moves = np.array([move for _, move in tape.moves])
     assert moves.max() <= 1 + 1e-9
@@ -124,21 +129,23 @@ def test_no_release_of_any_solver_moves_further_than_declared(name, monkeypatch)
             assert largest >= (0.4 if label == "metric" else 0.8), label
 
 
+def test_every_solver_is_replayed():
+    assert {case.name for case, _ in CASES.values()} == set(SOLVERS)
+
+
 def test_the_harness_notices_a_solver_that_forgets_to_clip(monkeypatch):
-    from tacit.run.sums.gradient import LinearGradient
+    def unclipped(self, rows, state):
+        return self.loss.derivative(rows.design.dot(state.T), rows.y[:, None])
 
-    def unclipped(self, state):
-        return self._loss.derivative(self._design.dot(state.T) - self._offset[:, None])
-
-    monkeypatch.setattr(LinearGradient, "_slopes", unclipped)
+    monkeypatch.setattr(LossGradient, "_slopes", unclipped)
     tape, rng = Tape(monkeypatch), np.random.default_rng(0)
-    task = Task(Squared(), Penalty.of(3), 12, np.full(3, -1.0), np.ones(3), False, 1.0)
-    ready = NoisyGradientDescent(steps=3, clip=0.3).prepare(task, Budget(20.0, 1e-3))
-    certificate = certify(ready.plan)
+    task = Problem(Squared(), ElasticNet.of(3), Facts(12, np.full(3, -1.0), np.ones(3)), intercept=False)
+    solver, budget = NoisyGradientDescent(steps=3, clip=0.3), Budget(20.0, 1e-3)
     for pair in range(10):
         tape.rewind()
-        here, there = neighbours(Squared(), rng)
-        ready.solve(here, Session(certificate, 12, Streams(pair)))
-        tape.replay()
-        ready.solve(there, Session(certificate, 12, Streams(pair)))
+        for side, records in enumerate(neighbours(Squared(), rng)):
+            if side == 1:
+                tape.replay()
+            with open_session(certified(solver, task, budget), records, random_state=pair) as session:
+                solver.solve(task, budget, session)
     assert max(move for _, move in tape.moves) > 2

@@ -7,7 +7,7 @@ import pytest
 from scipy import optimize
 
 from tacit.errors import InvalidInput
-from tacit.problem import Logistic, Penalty, Task
+from tacit.problem import ElasticNet, Facts, Logistic, Problem
 from tacit.solvers import Budget, NoisyCyclicDescent
 from tacit.solvers.schedules import Optimised, balanced_shares, decaying, noise_variances, optimal_variances
 
@@ -75,8 +75,10 @@ def test_shares_balance_the_displacement():
 @pytest.mark.parametrize(("epochs", "batches"), [(1, 1), (2, 1), (3, 4)])
 def test_steps_of_the_cyclic_solver_are_those_of_every_hidden_chain(epochs, batches):
     """The first step is full, also if it is the only one."""
-    task = Task(Logistic(), Penalty.of(2), 400, -np.ones(2), np.ones(2), intercept=False, target_reach=0.0)
-    prepared = NoisyCyclicDescent(epochs=epochs, batches=batches).prepare(task, Budget(1.0, 1e-5, view="final_model"))
+    task = Problem(Logistic(), ElasticNet.of(2), Facts(400, -np.ones(2), np.ones(2)), intercept=False)
+    solver = NoisyCyclicDescent(epochs=epochs, batches=batches)
+    chain = solver._chain(task, Budget(1.0, 1e-5, view="final_model"), solver._query(task), None)
+    eta = chain.step_size.to_array()
     full = 1.5 / (0.25 * (1.5 * np.sqrt(2)) ** 2)  # in units of 1/β, β = φ″R², R = 1.5√p
-    np.testing.assert_allclose(prepared._eta, full * decaying(epochs * batches), rtol=1e-12)
-    assert prepared._eta[0] == pytest.approx(full)
+    np.testing.assert_allclose(eta, full * decaying(epochs * batches), rtol=1e-12)
+    assert eta[0] == pytest.approx(full)

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from tacit.audit import audit_gdp
-from tacit.factorisation import Strategy, square_root
-from tacit.run import channel as channel_module
+from tacit.noise import Strategy, square_root
+from tacit.release import channel as channel_module
 from tacit.torch import TrainingPlan
 from tacit.torch import gradients as gradients_module
 
@@ -88,9 +88,9 @@ def test_noise_that_is_added_to_the_mean_is_caught(monkeypatch):
     """Dividing the sum but not the noise's scale: σ shrinks by the batch size."""
     right = channel_module.Channel.release
 
-    def mean_first(self, total, state):
-        clean = total.total(state, self._batch)
-        return clean + (right(self, total, state) - clean) / 4
+    def mean_first(self, query, total):
+        clean = total(self._members)
+        return clean + (right(self, query, total) - clean) / 4
 
     monkeypatch.setattr(channel_module.Channel, "release", mean_first)
     assert verdict(1, "replace-one").violated

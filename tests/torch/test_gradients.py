@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from summing import Summed
 from torch import nn
 
 from tacit.errors import InvalidInput, MechanismMismatch
-from tacit.run.clipped_sum import REGISTRY
+from tacit.release import QUERIES
 from tacit.torch import RecordLoss
 from tacit.torch.gradients import PerRecordGradients, chunk_for
 from tacit.torch.objective import Objective
@@ -43,7 +44,7 @@ def by_hand(model, loss_fn, X, y, C) -> torch.Tensor:
     return total
 
 
-def summed(total: PerRecordGradients, objective: Objective, mask: np.ndarray | None = None) -> np.ndarray:
+def summed(total: Summed, objective: Objective, mask: np.ndarray | None = None) -> np.ndarray:
     theta = objective.flatten(objective.trainable()).numpy()[None]
     return total.total(theta, np.ones((1, total.records), bool) if mask is None else mask[None])[0]
 
@@ -54,7 +55,7 @@ def summed(total: PerRecordGradients, objective: Objective, mask: np.ndarray | N
 def test_it_is_one_backward_pass_per_record_whatever_the_chunk(chunk, C, vectorised):
     model, (X, y) = cnn(), images()
     objective = Objective(model, nn.CrossEntropyLoss())
-    total = PerRecordGradients(objective, Records((X, y)), C, chunk_size=chunk, vectorised=vectorised)
+    total = Summed(objective, Records((X, y)), C, chunk_size=chunk, vectorised=vectorised)
     expected = by_hand(model, nn.CrossEntropyLoss(), X, y, C)
     np.testing.assert_allclose(summed(total, objective), expected, rtol=2e-5, atol=2e-6 * float(expected.abs().max()))
 
@@ -63,14 +64,14 @@ def test_it_is_one_backward_pass_per_record_whatever_the_chunk(chunk, C, vectori
 def test_the_reduction_of_the_loss_does_not_matter(reduction):
     objective = Objective(cnn(), nn.CrossEntropyLoss(reduction=reduction))
     reference = Objective(cnn(), nn.CrossEntropyLoss())
-    a, b = (summed(PerRecordGradients(o, Records(images()), 1.0), o) for o in (objective, reference))
+    a, b = (summed(Summed(o, Records(images()), 1.0), o) for o in (objective, reference))
     np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-8)
 
 
 def test_contributions_are_the_gradients_before_clipping():
     model, (X, y) = cnn(), images(5)
     objective = Objective(model, nn.CrossEntropyLoss())
-    total = PerRecordGradients(objective, Records((X, y)), 1e6, chunk_size=2)
+    total = Summed(objective, Records((X, y)), 1e6, chunk_size=2)
     theta = objective.flatten(objective.trainable()).numpy()[None]
     rows = total.contributions(theta, np.arange(5))
     assert rows.shape == (1, 5, objective.size)
@@ -90,7 +91,7 @@ def test_only_the_batch_is_read_and_an_empty_one_gives_zero():
             self.seen.append(i)
             return images()[0][i], images()[1][i]
 
-    total = PerRecordGradients(objective, Records(Watched()), 1.0)
+    total = Summed(objective, Records(Watched()), 1.0)
     mask = np.zeros(11, bool)
     assert not summed(total, objective, mask).any()
     assert Watched.seen == []
@@ -98,7 +99,7 @@ def test_only_the_batch_is_read_and_an_empty_one_gives_zero():
     half = summed(total, objective, mask)
     assert Watched.seen == [2, 7]
     np.testing.assert_allclose(
-        half, summed(PerRecordGradients(objective, Records(images()), 1.0), objective, mask), rtol=1e-6, atol=1e-9
+        half, summed(Summed(objective, Records(images()), 1.0), objective, mask), rtol=1e-6, atol=1e-9
     )
 
 
@@ -109,7 +110,7 @@ def test_frozen_and_adapter_parameters():
     X, y = images()
     objective = Objective(model, nn.CrossEntropyLoss())
     assert objective.size == 16 * 3 + 3
-    total = PerRecordGradients(objective, Records((X, y)), 0.5)
+    total = Summed(objective, Records((X, y)), 0.5)
     expected = by_hand(model, nn.CrossEntropyLoss(), X, y, 0.5)
     np.testing.assert_allclose(summed(total, objective), expected, rtol=1e-5, atol=1e-7)
 
@@ -130,7 +131,7 @@ def test_tied_parameters_are_one():
     model, X, y = Tied(), torch.randn(6, 4), torch.randn(6, 4)
     objective = Objective(model, nn.MSELoss())
     assert objective.size == 16
-    total = PerRecordGradients(objective, Records((X, y)), 0.1)
+    total = Summed(objective, Records((X, y)), 0.1)
     np.testing.assert_allclose(summed(total, objective), by_hand(model, nn.MSELoss(), X, y, 0.1), rtol=1e-5, atol=1e-7)
 
 
@@ -143,7 +144,7 @@ def test_hostile_records_neither_poison_nor_stretch_the_sum(bad):
     objective = Objective(model, nn.MSELoss())
     others = np.ones(6, bool)
     others[3] = False
-    total = PerRecordGradients(objective, Records((X, y)), 1.0, chunk_size=4)
+    total = Summed(objective, Records((X, y)), 1.0, chunk_size=4)
     all_of_them, rest = summed(total, objective), summed(total, objective, others)
     assert np.isfinite(all_of_them).all()
     assert np.linalg.norm(all_of_them - rest) <= 1.0
@@ -154,7 +155,7 @@ def test_hostile_records_neither_poison_nor_stretch_the_sum(bad):
 def test_a_clipped_gradient_in_float32_is_not_longer_than_declared():
     torch.manual_seed(0)
     objective = Objective(nn.Linear(300, 20), nn.MSELoss())
-    total = PerRecordGradients(objective, Records((torch.randn(40, 300), 50 * torch.randn(40, 20))), 0.3)
+    total = Summed(objective, Records((torch.randn(40, 300), 50 * torch.randn(40, 20))), 0.3)
     mask = np.zeros(40, bool)
     for i in range(40):
         mask[:] = False
@@ -163,7 +164,7 @@ def test_a_clipped_gradient_in_float32_is_not_longer_than_declared():
 
 
 def test_the_sum_is_under_record_and_replay():
-    assert REGISTRY["per-record-gradients"] is PerRecordGradients
+    assert QUERIES["per-record-gradients"] is PerRecordGradients
 
 
 # -- modules --------------------------------------------------------------------------------------------------------
@@ -181,7 +182,7 @@ def test_batch_norm_is_refused_with_the_remedy(norm):
 def test_batch_norm_with_public_statistics_is_a_constant():
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4).eval(), nn.Flatten(), nn.Linear(64, 3))
     objective, (X, y) = Objective(model, nn.CrossEntropyLoss()), images()
-    total = PerRecordGradients(objective, Records((X, y)), 1.0)
+    total = Summed(objective, Records((X, y)), 1.0)
     np.testing.assert_allclose(
         summed(total, objective), by_hand(model, nn.CrossEntropyLoss(), X, y, 1.0), rtol=1e-4, atol=1e-6
     )
@@ -202,9 +203,9 @@ def test_recurrent_models_run_one_record_at_a_time_if_they_must():
     model, X, y = Recurrent(), torch.randn(5, 7, 3), torch.randint(0, 2, (5,))
     objective = Objective(model, nn.CrossEntropyLoss())
     expected = by_hand(model, nn.CrossEntropyLoss(), X, y, 0.5)
-    slow = PerRecordGradients(objective, Records((X, y)), 0.5, vectorised=False)
+    slow = Summed(objective, Records((X, y)), 0.5, vectorised=False)
     np.testing.assert_allclose(summed(slow, objective), expected, rtol=1e-4, atol=1e-6)
-    fast = PerRecordGradients(objective, Records((X, y)), 0.5)  # vmap falls back to a loop of its own, with a warning
+    fast = Summed(objective, Records((X, y)), 0.5)  # vmap falls back to a loop of its own, with a warning
     np.testing.assert_allclose(summed(fast, objective), expected, rtol=1e-4, atol=1e-6)
 
 
@@ -222,8 +223,8 @@ def test_models_that_look_at_values_are_told_the_way_out():
     model, X, y = Branching(), torch.randn(5, 3), torch.randint(0, 2, (5,))
     objective = Objective(model, nn.CrossEntropyLoss())
     with pytest.raises(InvalidInput, match="vectorised=False"):
-        summed(PerRecordGradients(objective, Records((X, y)), 0.5), objective)
-    one_by_one = PerRecordGradients(objective, Records((X, y)), 0.5, vectorised=False)
+        summed(Summed(objective, Records((X, y)), 0.5), objective)
+    one_by_one = Summed(objective, Records((X, y)), 0.5, vectorised=False)
     assert np.isfinite(summed(one_by_one, objective)).all()
 
 
@@ -232,23 +233,23 @@ def test_a_loss_that_calls_the_model_itself():
     model, X = nn.Linear(3, 3), torch.randn(6, 3)
     loss = RecordLoss(lambda call, x: (call(x) - x).square().mean())
     objective = Objective(model, loss)
-    total = PerRecordGradients(objective, Records(X), 0.3)
+    total = Summed(objective, Records(X), 0.3)
     np.testing.assert_allclose(summed(total, objective), by_hand(model, nn.MSELoss(), X, X, 0.3), rtol=1e-5, atol=1e-7)
 
 
 def test_one_number_per_record_is_demanded():
     objective = Objective(nn.Linear(3, 2), nn.MSELoss(reduction="none"))
-    total = PerRecordGradients(objective, Records((torch.randn(4, 3), torch.randn(4, 2))), 1.0)
+    total = Summed(objective, Records((torch.randn(4, 3), torch.randn(4, 2))), 1.0)
     with pytest.raises(InvalidInput, match="one number"):
         summed(total, objective)
 
 
 def test_shapes_are_told_values_are_not():
     objective = Objective(nn.Linear(3, 2), nn.CrossEntropyLoss())
-    wrong = PerRecordGradients(objective, Records((torch.randn(4, 5), torch.zeros(4, dtype=torch.int64))), 1.0)
+    wrong = Summed(objective, Records((torch.randn(4, 5), torch.zeros(4, dtype=torch.int64))), 1.0)
     with pytest.raises(InvalidInput, match=r"fails on the records: .*shape"):
         summed(wrong, objective)
-    label = PerRecordGradients(objective, Records((torch.randn(4, 3), torch.full((4,), 77))), 1.0, vectorised=False)
+    label = Summed(objective, Records((torch.randn(4, 3), torch.full((4,), 77))), 1.0, vectorised=False)
     with pytest.raises(InvalidInput, match="made-up batch") as caught:
         summed(label, objective)
     assert "77" not in str(caught.value)
@@ -276,7 +277,7 @@ def test_arrays_tensors_and_datasets_are_the_same_records():
     objective = Objective(cnn(), nn.CrossEntropyLoss())
     first = None
     for form in forms:
-        value = summed(PerRecordGradients(objective, Records(form), 1.0), objective)
+        value = summed(Summed(objective, Records(form), 1.0), objective)
         first = value if first is None else first
         np.testing.assert_allclose(value, first, rtol=1e-6, atol=1e-9)
 

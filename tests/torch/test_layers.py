@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from summing import Summed
 from torch import nn
 
 from tacit.torch import gradients as module
-from tacit.torch.gradients import PerRecordGradients
 from tacit.torch.layers import RECORD_LOCAL, RULES, chain_of
 from tacit.torch.objective import Objective
 from tacit.torch.records import Records
@@ -51,7 +51,7 @@ CHAINS = {
 def gradients(model: nn.Module, X: torch.Tensor, *, chain: bool, chunk: int = 3, C: float = 0.3) -> np.ndarray:
     y = torch.randint(0, 3, (7,), generator=torch.Generator().manual_seed(1))
     objective = Objective(model, nn.CrossEntropyLoss())
-    total = PerRecordGradients(objective, Records((X, y)), C, chunk_size=chunk)
+    total = Summed(objective, Records((X, y)), C, chunk_size=chunk)
     assert chain_of(model) is not None
     theta = objective.flatten(objective.trainable()).numpy()[None]
     with pytest.MonkeyPatch.context() as patch:
@@ -94,7 +94,7 @@ def test_one_bad_record_stays_alone(bad):
     model = nn.Sequential(*layers()).double()
     y = torch.zeros(7, dtype=torch.int64)
     objective = Objective(model, nn.CrossEntropyLoss())
-    total = PerRecordGradients(objective, Records((X, y)), 0.3, chunk_size=4)
+    total = Summed(objective, Records((X, y)), 0.3, chunk_size=4)
     theta = objective.flatten(objective.trainable()).numpy()[None]
     mask = np.ones((1, 7), bool)
     everybody = total.total(theta, mask)
@@ -152,7 +152,7 @@ def test_mixing_layers_do_not_mix_on_the_safe_way():
     objective = Objective(model, nn.CrossEntropyLoss())
     theta = objective.flatten(objective.trainable()).numpy()[None]
     y = torch.zeros(7, dtype=torch.int64)
-    total = PerRecordGradients(objective, Records((ROWS, y)), 0.3)
+    total = Summed(objective, Records((ROWS, y)), 0.3)
     alone = sum(total.total(theta, np.arange(7)[None] == i) for i in range(7))
     np.testing.assert_allclose(total.total(theta, np.ones((1, 7), bool)), alone, rtol=1e-9)
 
@@ -171,7 +171,7 @@ def test_dropout_masks_differ_between_records():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Dropout(0.5), nn.Linear(6, 3)).double()
     objective = Objective(model, nn.CrossEntropyLoss())
-    total = PerRecordGradients(objective, Records((torch.ones(7, 6).double(), torch.zeros(7).long())), 1.0)
+    total = Summed(objective, Records((torch.ones(7, 6).double(), torch.zeros(7).long())), 1.0)
     rows = total.contributions(objective.flatten(objective.trainable()).numpy()[None], np.arange(7))[0]
     assert len({tuple(np.abs(r) > 0) for r in rows}) > 2
 

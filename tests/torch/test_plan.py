@@ -17,10 +17,10 @@ from torch import nn
 import tacit
 from tacit.accounting import certify
 from tacit.errors import BudgetExhausted, InvalidInput, MechanismMismatch
-from tacit.factorisation import Strategy, optimise, prefix_sum, square_root
 from tacit.ledger import Ledger
 from tacit.mechanism import Adjacency, CorrelatedNoise, CyclicPoisson, Poisson
-from tacit.run import SEEDED
+from tacit.noise import Strategy, optimise, prefix_sum, square_root
+from tacit.release import SEEDED
 from tacit.torch import TrainingPlan
 from tacit.torch.plan import RECORDS_APART
 
@@ -154,7 +154,7 @@ def test_without_noise_it_is_sgd_on_the_plans_batches():
     q.batches((X, Y))
     W, m = linear(), torch.zeros(8)
     for t in range(12):
-        mask = q._session._channel._draw(t)[0]
+        mask = q._run._session._channel(0)._draw(t)[0]
         W.zero_grad()
         nn.CrossEntropyLoss(reduction="sum")(W(X[mask]), Y[mask]).backward()
         g = torch.cat([w.grad.reshape(-1) for w in W.parameters()]) / 10  # the expected, not the realised size
@@ -200,7 +200,7 @@ def test_dropout_is_drawn_secretly_and_leaves_the_global_generator_alone():
 def test_batches_follow_the_mechanism():
     p = plan(n=3000, batch_size=300, steps=9, random_state=1)
     p.batches((torch.zeros(3000, 3), torch.zeros(3000).long()))
-    masks = np.stack([p._session._channel._draw(t)[0] for t in range(9)])
+    masks = np.stack([p._run._session._channel(0)._draw(t)[0] for t in range(9)])
     for j in range(3):
         assert not (masks[j] & masks[(j + 1) % 3]).any()  # groups take turns
     assert masks.sum(axis=1) == pytest.approx(np.full(9, 300), abs=6 * np.sqrt(300))

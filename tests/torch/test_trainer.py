@@ -12,7 +12,7 @@ from torch import nn
 
 from tacit.errors import InvalidInput
 from tacit.ledger import Ledger
-from tacit.run import SEEDED
+from tacit.release import SEEDED
 from tacit.torch import PrivateTrainer, TrainingPlan, trainer
 from tacit.torch.plan import RECORDS_APART
 

@@ -17,13 +17,13 @@ from scipy import optimize
 from tacit import _validate
 from tacit.accounting import pld
 from tacit.accounting.banded import banded_rate
-from tacit.accounting.calibrate import banded_noise_multiplier
+from tacit.accounting.calibration import banded_noise_multiplier
 from tacit.accounting.poisson import sampled_curve
 from tacit.errors import InvalidInput, NotCovered
 from tacit.mechanism import Adjacency, Schedule
 
 if TYPE_CHECKING:  # imported when it is needed
-    from tacit.factorisation import Optimum, Workload
+    from tacit.noise import Optimum, Workload
 
 __all__ = ["BandCandidate", "BandChoice", "choose_bands"]
 
@@ -114,14 +114,14 @@ def choose_bands(
     Raises:
         InvalidInput: if the workload has another number of steps, a candidate does not fit, or no noise suffices.
     """
-    from tacit.factorisation import Workload, optimise, prefix_sum
+    from tacit.noise import Workload, optimise, prefix_sum
 
     T, relation = _validate.positive_int(steps=steps), Adjacency.parse(adjacency)
     budget = _validate.positive(epsilon=epsilon), _validate.delta(delta)
     goal = None if tolerance is None else _validate.positive(tolerance=tolerance)
     A = prefix_sum(T) if workload is None else workload
     if not isinstance(A, Workload):
-        raise InvalidInput("workload must be a Workload of tacit.factorisation: use prefix_sum or sgd_workload")
+        raise InvalidInput("workload must be a Workload of tacit.noise: use prefix_sum or sgd_workload")
     if A.steps != T:
         raise InvalidInput(f"the workload has {A.steps} steps, the run {T}: make it for as many steps")
     rates = {b: banded_rate(n, batch_size, b) for b in _candidates(n, batch_size, T, candidates)}

@@ -9,7 +9,7 @@ from typing import Any
 
 import tacit
 from tacit import _codec, _validate
-from tacit._digits import up
+from tacit._digits import format_up
 from tacit.accounting.bounds import Bound, Combination, assumptions_of, combine, rank
 from tacit.accounting.curve import Gaussian
 from tacit.accounting.theorem import EVERY_ITERATE, Assumption, Theorem
@@ -170,9 +170,9 @@ class Certificate:
         names = "; ".join(dict.fromkeys(f"{b.theorem.name} ({b.theorem.reference})" for b in bounds))
         seen = "every intermediate result" if self.view == EVERY_ITERATE else f"{self.view} only"
         lines = [
-            f"This computation is ({up(epsilon)}, {d:g})-differentially private for each {self.unit}: whatever "
-            f"anybody learns from the output, the chance of it changes by at most a factor e^{up(epsilon)}, up to "
-            f"a probability of {d:g}, when {self.adjacency.sentence}.",
+            f"This computation is ({format_up(epsilon)}, {d:g})-differentially private for each {self.unit}: whatever "
+            f"anybody learns from the output, the chance of it changes by at most a factor e^{format_up(epsilon)}, up "
+            f"to a probability of {d:g}, when {self.adjacency.sentence}.",
             f"The guarantee covers {seen}; nothing else of the computation may be shown.",
             f"It follows from: {names}.",
             "It rests on: " + "; ".join(str(a) for a in self.assumptions) + ".",
@@ -186,7 +186,7 @@ class Certificate:
 
     def __repr__(self) -> str:
         try:
-            epsilon = up(self.epsilon(self._reference))
+            epsilon = format_up(self.epsilon(self._reference))
         except NotCovered:
             epsilon = "?"
         marks = f", marks={list(self._marks)}" if self._marks else ""

@@ -9,7 +9,7 @@ C_i d_i. Then x_t is μ-GDP with
 *Why*: shifted interpolation (Bok, Su, Altschuler 2024, Theorem 3.1) allows any shifts a_k with z_0 = 0,
 z_k = c_k z_{k−1} + d_k − a_k ≥ 0 and z_t = 0, at cost Σ a_k²/s_k². With b_k = C_k a_k this asks for the path of least
 energy from (0, 0) to (W_t, S_t) that never rises above the points: a taut string, which is the minorant. It is
-optimal: linear maps attain it. It contains composition (never smaller) and Theorem 2.8 of paper 003 (equal for
+optimal: linear maps attain it. It contains composition (never smaller) and Theorem 2.8 of convex ReLU (equal for
 two or more batches, smaller for one).
 
 *Bounded domain* of diameter D (projection at every step): the chain may instead start at any τ with z_τ = D,
@@ -212,7 +212,7 @@ def _per_step(name: str, value: ArrayLike, k: int, epochs: int) -> Array:
 
 
 def _position_mus(c: Array, ratio: Array, s: Array, k: int) -> Array:
-    """μ for a record in each batch; a step without noise reads nothing, so that it has no shift either."""
+    """μ for a record in each batch; a step without noise has no shift either (it is stated relative to the noise)."""
     log_c = minorant.log_products(c)
     noisy = (s > 0) & np.isfinite(log_c)
     scale = np.where(noisy, log_c + np.log(np.where(s > 0, s, 1.0)), 0.0)
@@ -229,13 +229,8 @@ def _positions(n_batches: int, epochs: int, contraction: ArrayLike, ratio: Array
     if k * E > MAX_STEPS:
         raise InvalidInput(f"{k} batches × {E} epochs are too many steps: stay below {MAX_STEPS:.0e}")
     c = _per_step("contraction", contraction, k, E)
-    s, ratios = _per_step("noise_std", noise_std, k, E), _per_step("ratio", ratio, k, E)
-    if ((s == 0) & (ratios > 0)).any():
-        raise InvalidInput(
-            "noise_std is 0 at a step whose ratio is positive: without noise there is no such ratio; add noise there, "
-            "or set the ratio to 0 if nothing is read"
-        )
-    return _position_mus(c, ratios, s, k)
+    s = _per_step("noise_std", noise_std, k, E)
+    return _position_mus(c, _per_step("ratio", ratio, k, E), s, k)
 
 
 def noisy_cyclic_mu(
@@ -255,7 +250,8 @@ def noisy_cyclic_mu(
         contraction: c of a step: one value, one per batch, or one per step.
         ratio: shift/noise_std of a step that reads the record, likewise.
         position: the record's batch (0 … k−1), or "worst".
-        noise_std: the proportions of s over the steps (an uneven last batch has its own), likewise.
+        noise_std: the proportions of s over the steps (an uneven last batch has its own), likewise; a step with 0 is
+            taken to read nothing, its shift being ratio × noise_std.
 
     Returns:
         The GDP parameter.

@@ -259,7 +259,7 @@ class RefinedSelection(SelectionTheorem):
 
     id: ClassVar[str] = "selection-refined"
     name: ClassVar[str] = "private selection, refined for a GDP base"
-    reference: ClassVar[str] = "Koskela et al. (2024), Theorem 5.1 of paper 003, refined (docs/theorems.md)"
+    reference: ClassVar[str] = "Koskela et al. (2024), Theorem 5.1 of the convex ReLU paper, refined (docs/theorems.md)"
 
     def relations(self, selection: Selection) -> list[Gap]:
         """Poisson trials of a Gaussian candidate."""

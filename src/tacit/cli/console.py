@@ -13,7 +13,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["bar", "console", "print_json", "working"]
+__all__ = ["console", "print_json", "watched_bar", "working"]
 
 
 def console() -> Console:
@@ -49,12 +49,12 @@ def print_json(data: object) -> None:
 
 
 @contextlib.contextmanager
-def bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
-    """A progress bar on stderr, if somebody is watching."""
+def watched_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A progress bar on stderr, on a terminal only."""
     if not watched():
         yield None
         return
-    from tacit.estimators._progress import bar as shown
+    from tacit.inputs.progress import progress_bar
 
-    with shown(what, True) as tick:
+    with progress_bar(what, True) as tick:
         yield tick

@@ -16,16 +16,16 @@ from tacit.errors import TacitError
 if TYPE_CHECKING:
     from tacit.tables.fitting import WatchedLedger
 
-__all__ = ["OneLineErrors", "discreet"]
+__all__ = ["OneLineErrors", "hide_record_errors"]
 
 
-class Told(Exception):
+class CliError(Exception):
     """A line for the user and an exit code, made up where the circumstances are known."""
 
 
 def message_of(error: Exception) -> tuple[str, int] | None:
     """One line for the user and an exit code, or None for an error that the user can do nothing about."""
-    if isinstance(error, Told):
+    if isinstance(error, CliError):
         return error.args[0], error.args[1]
     if isinstance(error, TacitError):
         return str(error), 2
@@ -74,7 +74,7 @@ def fail(message: str, code: int) -> None:
 
 
 @contextlib.contextmanager
-def discreet(ledger: WatchedLedger | None = None) -> Iterator[None]:
+def hide_record_errors(ledger: WatchedLedger | None = None) -> Iterator[None]:
     """Around work on records: an unforeseen error may quote one, so its text is not shown; a charge is reported."""
 
     def told() -> str:
@@ -94,4 +94,4 @@ def discreet(ledger: WatchedLedger | None = None) -> Iterator[None]:
         name = type(error).__name__
         hidden = f"internal: {name}; please report it (its text may quote records; TACIT_TRACEBACK=1 shows it to you)"
         text, code = message_of(error) or (hidden, 1)
-        raise Told(text + told(), code) from None
+        raise CliError(text + told(), code) from None

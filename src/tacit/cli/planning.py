@@ -190,7 +190,8 @@ def _loaded(path: Path) -> Certificate:
         if re.match(r'\s*\{\s*"tacit":\s*"model"', text):
             from tacit.estimators import load_model
 
-            return load_model(path).certificate_
+            certificate: Certificate = load_model(path).certificate_
+            return certificate
         data = json.loads(text)
     except UnicodeDecodeError:
         raise InvalidInput(f"{no}: it is not UTF-8 text; {give}") from None

@@ -8,27 +8,28 @@ from typing import Annotated
 import typer
 
 from tacit._files import write_whole
-from tacit.cli.console import bar, console, print_json, working
-from tacit.cli.failures import discreet
+from tacit.cli.console import console, print_json, watched_bar, working
+from tacit.cli.failures import hide_record_errors
 
 __all__ = ["demo", "fit", "ledger", "make_schema", "predict"]
 
 _DATA = typer.Argument(help="A CSV or Parquet file; the first line of a CSV file names the columns.")
+_MODELS = "logistic, svc, linear, ridge, lasso, elasticnet, huber, poisson or gamma."
 _SEPARATOR = typer.Option("--separator", help="Between the fields of a CSV file.")
 
 
 def fit(
     data: Annotated[Path, _DATA],
     target: Annotated[str, typer.Option("--target", help="The column to predict.")],
-    model: Annotated[str, typer.Option("--model", help="logistic, svc, linear, ridge, lasso, elasticnet or huber.")],
+    model: Annotated[str, typer.Option("--model", help=_MODELS)],
     schema: Annotated[Path, typer.Option("--schema", help="Public bounds and categories (JSON); see tacit schema.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to save the model (JSON).")],
     epsilon: Annotated[float, typer.Option("--epsilon", help="ε of the promise.")],
     delta: Annotated[float | None, typer.Option("--delta", help="δ of the promise; 1/n² is a common choice.")] = None,
     alpha: Annotated[float | None, typer.Option("--alpha", help="Strength of the penalty.")] = None,
     l1_ratio: Annotated[float | None, typer.Option("--l1-ratio", help="Share of ℓ1 (logistic, elasticnet).")] = None,
-    knee: Annotated[
-        float | None, typer.Option("--knee", help="Where huber turns linear, in the target's unit.")
+    huber_delta: Annotated[
+        float | None, typer.Option("--huber-delta", help="Where huber turns linear, in the target's unit.")
     ] = None,
     adjacency: Annotated[str, typer.Option("--adjacency", help="replace-one or zero-out.")] = "replace-one",
     view: Annotated[str, typer.Option("--view", help="all-iterates or final-model.")] = "all-iterates",
@@ -52,7 +53,7 @@ def fit(
         "delta": delta,
         "alpha": alpha,
         "l1_ratio": l1_ratio,
-        "knee": knee,
+        "huber_delta": huber_delta,
         "adjacency": adjacency,
         "view": view.replace("-", "_"),
         "solver": solver,
@@ -60,15 +61,15 @@ def fit(
         "clip": clip,
         "random_state": seed,
     }
-    with discreet(), bar("fitting") as progress:
+    with hide_record_errors(), watched_bar("fitting") as progress:
         from tacit.tables import fitting, reading
         from tacit.tables.schema import Schema
 
         fitting.check_output(output, data, schema, ledger)
         public, table = Schema.read(schema), reading.open_table(data, separator)
         watched = None if ledger is None else fitting.open_ledger(ledger)
-        with discreet(watched):
-            fitted, records = fitting.fit_table(table, public, target, model, options | {"budget": watched}, progress)
+        with hide_record_errors(watched):
+            fitted, records = fitting.fit_table(table, public, target, model, options | {"ledger": watched}, progress)
             fitted.save(output)
     from tacit.tables import summary
 
@@ -86,7 +87,7 @@ def predict(
     separator: Annotated[str, _SEPARATOR] = ",",
 ) -> None:
     """Predict the target of every record, as CSV. Records that the model was not fitted on get no privacy from it."""
-    with discreet(), working("predicting …"):
+    with hide_record_errors(), working("predicting …"):
         from tacit.tables import fitting, reading
 
         if output is not None:
@@ -112,7 +113,7 @@ def make_schema(
 
     Of bounds and categories (or classes), fill in one and leave the other.
     """
-    with discreet():
+    with hide_record_errors():
         from tacit.tables import fitting, reading
         from tacit.tables.schema import template
 
@@ -143,6 +144,6 @@ def demo() -> None:
     """Fit private models on real data (bundled with scikit-learn) beside one that is not private."""
     from tacit.report.demo import run_demo
 
-    with bar("fitting") as progress:
+    with watched_bar("fitting") as progress:
         results = run_demo(progress)
     results.print(console())

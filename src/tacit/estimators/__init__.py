@@ -1,30 +1,49 @@
-"""Estimators with scikit-learn's interface, each with a certificate."""
+"""Private models, transformers and statistics, under the names people know. Names are loaded on first use."""
 
-from tacit.estimators.block_networks import DPBlockMLPClassifier, DPBlockMLPRegressor
-from tacit.estimators.classification import DPLinearSVC, DPLogisticRegression
-from tacit.estimators.factorise import DPNMF
-from tacit.estimators.generalized import DPGeneralizedLinear
-from tacit.estimators.networks import DPConvexReLUClassifier, DPConvexReLURegressor, DPSoftmaxRegression
-from tacit.estimators.regression import DPElasticNet, DPHuberRegressor, DPLasso, DPLinearRegression, DPRidge
-from tacit.estimators.saving import load_model, save_model
-from tacit.estimators.selection import DPSelection
+from __future__ import annotations
 
-__all__ = [
-    "DPNMF",
-    "DPBlockMLPClassifier",
-    "DPBlockMLPRegressor",
-    "DPConvexReLUClassifier",
-    "DPConvexReLURegressor",
-    "DPElasticNet",
-    "DPGeneralizedLinear",
-    "DPHuberRegressor",
-    "DPLasso",
-    "DPLinearRegression",
-    "DPLinearSVC",
-    "DPLogisticRegression",
-    "DPRidge",
-    "DPSelection",
-    "DPSoftmaxRegression",
-    "load_model",
-    "save_model",
-]
+import importlib
+import pkgutil
+from typing import Any
+
+_HOMES = {
+    "DPBlockMLPClassifier": "block_networks",
+    "DPBlockMLPRegressor": "block_networks",
+    "DPConvexReLUClassifier": "convex_relu",
+    "DPConvexReLURegressor": "convex_relu",
+    "DPElasticNet": "regression",
+    "DPGeneralizedLinear": "generalized",
+    "DPGammaRegressor": "positive",
+    "DPHuberRegressor": "regression",
+    "DPLasso": "regression",
+    "DPLinearRegression": "regression",
+    "DPLinearSVC": "classification",
+    "DPLogisticRegression": "classification",
+    "DPNMF": "nmf",
+    "DPPoissonRegressor": "positive",
+    "DPQuantileScaler": "scalers",
+    "DPRidge": "regression",
+    "DPSelection": "selection",
+    "DPSoftmaxRegression": "softmax",
+    "DPStandardScaler": "scalers",
+    "certificate_of": "certificates",
+    "load_model": "files",
+    "private_mean": "statistics",
+    "private_quantiles": "statistics",
+    "private_variance": "statistics",
+    "save_model": "files",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def load_all() -> None:
+    """Import every module of this package, so that every estimator has registered itself."""
+    for module in pkgutil.iter_modules(__path__):
+        importlib.import_module(f"{__name__}.{module.name}")

@@ -55,9 +55,9 @@ from tacit.accounting.selection import refined_delta, theorem_51_delta
 from tacit.accounting.theorem import PUBLIC_NUMBERS, SECRET_DURATION
 from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
 from tacit.mechanism import Adjacency, Evidence, Mechanism, Schedule, Selection, Trials
-from tacit.run import Streams
+from tacit.release import Streams
 
-__all__ = ["Costs", "Outcome", "admit", "best_of", "calibrated", "drawn", "gdp_to_dp"]
+__all__ = ["Costs", "Outcome", "best_of", "calibrated", "check_candidate", "drawn", "gdp_to_dp"]
 
 T = TypeVar("T")
 Outcome = tuple[float, Any]
@@ -90,7 +90,7 @@ def drawn(streams: Streams, mean_trials: float, draw: Callable[[Streams], T]) ->
 
 def _attempt(candidate: Callable[[], Outcome]) -> Outcome:
     """One run of the base mechanism, silent: warnings would count the candidates."""
-    with warnings.catch_warnings(), np.errstate(all="ignore"):  # somebody's "raise" would let one record fail them all
+    with warnings.catch_warnings(), np.errstate(all="ignore"):  # a caller's "raise" would let one record fail them all
         warnings.simplefilter("ignore")
         try:
             score, value = candidate()
@@ -204,13 +204,13 @@ def calibrated(
 
 @functools.lru_cache(maxsize=128)
 def gdp_to_dp(mu: float, delta: float) -> tuple[float, float]:
-    """(ε, δ) whose Gaussian μ is a hair below this one: the language of estimators."""
+    """(ε, δ), as parameters of an estimator, whose Gaussian μ is this one reduced by 1e-7 against rounding."""
     mine = mu * (1 - 1e-7)
     d = min(delta, 0.1 * float(gdp_delta(mine, 0.0)))
     return float(gdp_epsilon(mine, d)), d
 
 
-def admit(
+def check_candidate(
     certificate: Certificate,
     limit: float,
     relation: Adjacency,
@@ -223,7 +223,7 @@ def admit(
     """Refuse a candidate that is not part of a μ-GDP base; nothing has been read.
 
     Args:
-        certificate: of the candidate's plan, with what the user vouches for as marks.
+        certificate: of the candidate's plan, with what the user declares as marks.
         limit: μ that it may cost.
         relation: of the search.
         point: the candidate, for the message.

@@ -14,7 +14,7 @@ from tacit.errors import InvalidInput
 __all__ = ["RESERVED", "Space", "corners", "point_of", "spaces_of"]
 
 Space = Mapping[str, Any]
-RESERVED = ("epsilon", "delta", "adjacency", "budget", "random_state", "classes", "target_bounds", "progress")
+RESERVED = ("epsilon", "delta", "adjacency", "ledger", "random_state", "classes", "target_bounds", "progress")
 """Parameters that the search sets for its candidates, or that their scores rest on."""
 MOST_CORNERS = 64
 """Grids up to this size are checked whole before a candidate is drawn."""

@@ -2,207 +2,31 @@
 
 from __future__ import annotations
 
-import math
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils.validation import check_is_fitted
+from sklearn.base import ClassifierMixin, RegressorMixin
 
 from tacit import _validate
-from tacit.accounting import Certificate
 from tacit.errors import InvalidInput
-from tacit.estimators._blocks import block_budget, public_seed, run_certified
-from tacit.estimators._labels import class_list, class_numbers
-from tacit.estimators._schema import checked, columns_of, labels_of
-from tacit.kernels.rows import row_squares
+from tacit.estimators.base import Table
+from tacit.estimators.block_model import BlockNetworkModel, BoundedColumns, NetworkFit, OneHot
+from tacit.estimators.fitted import CHANGED, check_single_target
+from tacit.inputs.labels import class_list, encode_labels
+from tacit.inputs.tables import columns_of, validate_table
 from tacit.ledger import Ledger
-from tacit.problem import FeatureUnits, TargetUnits
-from tacit.problem.network import LOSSES, Architecture, architecture
-from tacit.run.sums import BlockNetwork, TableRows
-from tacit.solvers.blocks import BlockPlan, plan_blocks
-from tacit.solvers.network import LayerBlocks, layer_blocks
+from tacit.maps import target_bounds
+from tacit.problem.network import LOSSES
 from tacit.solvers.schedules import NoiseSchedule
 
 __all__ = ["DPBlockMLPClassifier", "DPBlockMLPRegressor"]
 
 Array = NDArray[np.float64]
-Rows = NDArray[Any]
-CONSTANT = 0.3
-"""A constant beside the features, in units of the norm of a record that is spread over its bounds: records are scaled
-to one norm, and it keeps what that would lose."""
-SHORTEST = 0.01
-"""Shorter records, in the same units, keep being short."""
-BATCHES, SMALLEST = 40, 50
-"""By default forty batches an epoch, of at least fifty records."""
-LAST_STEP = 0.1
-"""In units of the first, if nothing is said."""
-PART = 4096
-"""Records that are mapped at once, in float64."""
-_WHY = "hidden variables of a record follow all layers, so that no Lipschitz constant of a sweep is known (errata E6)"
 
 
-class _BlockNetworkModel(BaseEstimator):  # type: ignore[misc]
-    """Schema, plan, run and prediction; subclasses say what the targets are."""
-
-    certificate_: Certificate
-    plan_: BlockPlan
-    coefs_: list[Array]
-    network_: Architecture
-    hidden_layer_sizes: Any
-    epsilon: float
-    delta: float | None
-    adjacency: str
-    feature_bounds: Any
-    loss: str
-    layer_norms: Any
-    contribution_norm: Any
-    update: str
-    batch_size: int | None
-    epochs: int
-    sampling: str
-    noise_schedule: NoiseSchedule
-    step_size: float | None
-    last_step: float | None
-    l2: float
-    gamma: float
-    shortcuts: Any
-    input_shape: Any
-    view: str
-    init_seed: int
-    budget: Ledger | None
-    progress: bool | None
-    random_state: int | None
-
-    _gdp_remedy = "choose sampling='cyclic', which has one"
-    """For searches, whose candidates must be μ-GDP."""
-    _step = 4.0
-    """The first step if nothing is said."""
-
-    def _store(self, parameters: dict[str, Any]) -> None:
-        for name in parameters.keys() - {"self", "__class__"}:
-            setattr(self, name, parameters[name])
-
-    def _loss(self) -> str:
-        raise NotImplementedError
-
-    def _idle(self) -> dict[str, str]:
-        """Options that have no effect, and with what."""
-        return {"step_size": "update", "last_step": "update"} if self.update == "statistics" else {}
-
-    # -- plan ------------------------------------------------------------------------------------------------
-
-    def _network(self, p: int, K: int) -> Architecture:
-        shape = (p + self._constant,) if self.input_shape is None else self.input_shape
-        whole = isinstance(shape, tuple | list) and all(
-            isinstance(side, int | np.integer) and not isinstance(side, bool) and side > 0 for side in shape
-        )
-        if not whole:
-            raise InvalidInput(f"input_shape must be (channels, height, width), e.g. (1, 28, 28), got {shape!r}")
-        if math.prod(shape) != p + self._constant:
-            raise InvalidInput(f"input_shape {shape} does not hold the {p} features of X: e.g. (1, 28, 28) for 784")
-        return architecture(
-            tuple(int(side) for side in shape),
-            self.hidden_layer_sizes,
-            K,
-            norms=self.layer_norms,
-            loss=self._loss(),
-            gamma=self.gamma,
-            shortcuts=self.shortcuts,
-        )
-
-    def _batch(self, n: int) -> int:
-        return min(n, max(SMALLEST, n // BATCHES)) if self.batch_size is None else self.batch_size
-
-    def _planned(
-        self, n: int, p: int, K: int, noise_multiplier: float | None = None
-    ) -> tuple[BlockPlan, LayerBlocks, Architecture]:
-        """Every public choice; no record is read. The noise is calibrated unless it is known (a saved model)."""
-        budget, network, b = block_budget(self, n, _WHY), self._network(p, K), self._batch(n)
-        described = layer_blocks(
-            network,
-            self.update,
-            seed=public_seed("init_seed", self.init_seed),
-            step_size=self._step if self.step_size is None else self.step_size,
-            last_step=LAST_STEP if self.last_step is None else self.last_step,
-            contribution_norm=self.contribution_norm,
-            l2=self.l2,
-        )
-        plan = plan_blocks(
-            budget.epsilon if noise_multiplier is None else None,
-            budget.delta,
-            noise_multiplier=noise_multiplier,
-            blocks=described.blocks,
-            n=n,
-            batch_size=b,
-            epochs=self.epochs,
-            sampling=_validate.one_of(("poisson", "cyclic"), sampling=self.sampling),
-            noise_schedule=self.noise_schedule,
-            shares=described.shares,
-            order="jacobi",
-            adjacency=budget.adjacency,
-            label="layers of a network",
-        )
-        return plan, described, network
-
-    # -- run -------------------------------------------------------------------------------------------------
-
-    def _units(self, p: int) -> FeatureUnits:
-        return FeatureUnits.of(self.feature_bounds, p)
-
-    def _inputs(self, X: Rows, norm: float) -> Rows:
-        """Features within their bounds, a constant beside them unless they are a picture, all scaled to norm ρ₀."""
-        p, extra = X.shape[1], self._constant
-        out = np.empty((len(X), p + extra), np.float32)
-        units, typical = self._units(p), math.sqrt(p / 3)
-        with np.errstate(all="ignore"):  # an error or a warning would tell about a record
-            for first in range(0, len(X), PART):
-                part = np.empty((len(X[first : first + PART]), p + extra))
-                part[:, :p], part[:, p:] = units.map(X[first : first + PART].astype(np.float64)), CONSTANT * typical
-                part *= (norm / np.maximum(np.sqrt(row_squares(part)), SHORTEST * typical))[:, None]
-                out[first : first + PART] = part
-        return out
-
-    @property
-    def _constant(self) -> int:
-        return 1 if self.input_shape is None else 0
-
-    def _run(self, X: Rows, K: int, target: Rows, marks: tuple[str, ...] = ()) -> None:
-        n, p = X.shape
-        self._units(p)  # bad bounds are refused before anything is spent
-        plan, described, network = self._planned(n, p, K)
-
-        def problem() -> BlockNetwork:
-            return BlockNetwork(
-                TableRows(self._inputs(X, network.norms[0])),
-                target,
-                network,
-                described.blocks,
-                described.statistic,
-                weights=described.weights,
-                residual_norms=described.residual_norms,
-            )
-
-        values, self.plan_, _ = run_certified(self, plan, marks, problem)
-        self.coefs_, self.certificate_ = [np.array(value) for value in values], self.plan_.certificate
-        self.network_ = network
-
-    def _outputs(self, X: Any) -> Array:
-        check_is_fitted(self)
-        x = self._inputs(checked(self, X, reset=False), self.network_.norms[0])
-        parts = np.array_split(x, max(1, len(x) // 1000))
-        with np.errstate(all="ignore"):
-            return np.concatenate([self.network_.outputs_of(self.coefs_, part.astype(np.float64)) for part in parts])
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.non_deterministic = self.random_state is None
-        return tags
-
-
-class DPBlockMLPClassifier(ClassifierMixin, _BlockNetworkModel):  # type: ignore[misc]
-    """A ReLU network trained by differentially private block coordinate descent (paper 000, made sound).
+class DPBlockMLPClassifier(ClassifierMixin, BlockNetworkModel):  # type: ignore[misc]
+    """A ReLU network trained by differentially private block coordinate descent (DP-MBCD, made sound).
 
     Each step draws a batch; every record of it computes its hidden variables from the current weights and itself (a
     forward pass, then closed forms from the output down), and contributes a clipped gradient, or clipped statistics, to
@@ -236,9 +60,10 @@ class DPBlockMLPClassifier(ClassifierMixin, _BlockNetworkModel):  # type: ignore
         input_shape: (channels, height, width) of a record, for convolutions.
         view: "all_iterates"; nothing proves more for the last iterate alone.
         init_seed: public, for the start.
-        budget: a ``tacit.Ledger``.
-        progress: a bar on stderr: True, False, or None for "if somebody is watching".
-        random_state: None for private noise.
+        ledger: a ``tacit.Ledger``; every fit reserves there before it reads a record.
+        progress: a bar on stderr: True, False, or None for "on a terminal only".
+        random_state: None for private noise; an integer makes fits repeatable and marks the certificate "not private:
+            seeded".
 
     Attributes:
         coefs_: weights of each layer, (outputs, inputs + 1): the last column is the bias, in units of 0.3·ρ.
@@ -283,45 +108,57 @@ class DPBlockMLPClassifier(ClassifierMixin, _BlockNetworkModel):  # type: ignore
         input_shape: Any = None,
         view: str = "all_iterates",
         init_seed: int = 0,
-        budget: Ledger | None = None,
+        ledger: Ledger | None = None,
         progress: bool | None = None,
         random_state: int | None = None,
     ) -> None:
-        self._store(locals())
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.epsilon = epsilon
+        self.delta = delta
+        self.adjacency = adjacency
+        self.feature_bounds = feature_bounds
+        self.classes = classes
+        self.loss = loss
+        self.layer_norms = layer_norms
+        self.contribution_norm = contribution_norm
+        self.update = update
+        self.batch_size = batch_size
+        self.epochs = epochs
+        self.sampling = sampling
+        self.noise_schedule = noise_schedule
+        self.step_size = step_size
+        self.last_step = last_step
+        self.l2 = l2
+        self.gamma = gamma
+        self.shortcuts = shortcuts
+        self.input_shape = input_shape
+        self.view = view
+        self.init_seed = init_seed
+        self.ledger = ledger
+        self.progress = progress
+        self.random_state = random_state
 
     def _loss(self) -> str:
         return _validate.one_of(LOSSES, loss=self.loss)
 
-    def planned_certificate(self, X: Any, classes: Any = None) -> Certificate:
-        """What ``fit`` is going to certify, from the shape of X: no record is read.
-
-        Args:
-            X: an array of the training data's shape, e.g. zeros.
-            classes: the labels, if they are not a parameter.
-
-        Returns:
-            The certificate, without marks of the seed and of the classes.
-        """
-        known, _ = class_list(self.classes if classes is None else classes, ())
+    def _read(self, X: Any, y: Any) -> tuple[Table, Any, Any]:
+        X, y = validate_table(self, X, y)
+        classes, marks, index = encode_labels(self.classes, y)
         n, p = X.shape
-        return self._planned(n, p, len(known))[0].certificate
+        return Table(n, p, False, X.dtype, len(classes), classes, marks), X, index
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fit under the certificate that the parameters ask for.
+    def _shape(self, n_records: int, n_features: int) -> Table:
+        classes, marks = class_list(self.classes, ())
+        return Table(n_records, n_features, outputs=len(classes), classes=classes, marks=marks)
 
-        Args:
-            X: (records, features).
-            y: (records,) labels.
+    def _target_map(self, table: Table) -> OneHot:
+        return OneHot(table.outputs)
 
-        Returns:
-            The estimator itself.
-        """
-        X, y = checked(self, X, y)
-        y = labels_of(y)
-        classes, marks = class_list(self.classes, y)
-        self._run(X, len(classes), np.eye(len(classes), dtype=np.float32)[class_numbers(classes, y)], marks)
-        self.classes_ = classes
-        return self
+    def _fitted(self, planned: NetworkFit, solution: list[Array], table: Table) -> dict[str, Any]:
+        return {**super()._fitted(planned, solution, table), "classes_": table.classes}
+
+    def _outputs_of(self, weights: list[Any]) -> int:
+        return len(self.classes_)
 
     def decision_function(self, X: Any) -> Array:
         """Outputs: (records, classes), or their difference for two classes."""
@@ -343,7 +180,7 @@ class DPBlockMLPClassifier(ClassifierMixin, _BlockNetworkModel):  # type: ignore
         return np.asarray(P / P.sum(axis=1, keepdims=True))
 
 
-class DPBlockMLPRegressor(RegressorMixin, _BlockNetworkModel):  # type: ignore[misc]
+class DPBlockMLPRegressor(RegressorMixin, BlockNetworkModel):  # type: ignore[misc]
     """The same network for numbers, with squared loss.
 
     Args:
@@ -381,53 +218,68 @@ class DPBlockMLPRegressor(RegressorMixin, _BlockNetworkModel):  # type: ignore[m
         input_shape: Any = None,
         view: str = "all_iterates",
         init_seed: int = 0,
-        budget: Ledger | None = None,
+        ledger: Ledger | None = None,
         progress: bool | None = None,
         random_state: int | None = None,
     ) -> None:
-        self._store(locals())
+        self.hidden_layer_sizes = hidden_layer_sizes
+        self.epsilon = epsilon
+        self.delta = delta
+        self.adjacency = adjacency
+        self.feature_bounds = feature_bounds
+        self.target_bounds = target_bounds
+        self.layer_norms = layer_norms
+        self.contribution_norm = contribution_norm
+        self.update = update
+        self.batch_size = batch_size
+        self.epochs = epochs
+        self.sampling = sampling
+        self.noise_schedule = noise_schedule
+        self.step_size = step_size
+        self.last_step = last_step
+        self.l2 = l2
+        self.gamma = gamma
+        self.shortcuts = shortcuts
+        self.input_shape = input_shape
+        self.view = view
+        self.init_seed = init_seed
+        self.ledger = ledger
+        self.progress = progress
+        self.random_state = random_state
 
     def _loss(self) -> str:
         return "squared"
 
-    def planned_certificate(self, X: Any, classes: Any = None, outputs: int = 1) -> Certificate:
-        """What ``fit`` is going to certify, from the shape of X: no record is read.
+    def _read(self, X: Any, y: Any) -> tuple[Table, Any, Any]:
+        X, y = validate_table(self, X, y, multi_output=True, y_numeric=True)
+        (n, p), columns = X.shape, columns_of(y)
+        table = Table(n, p, dtype=X.dtype, outputs=columns.shape[1], single_target=np.ndim(y) == 1)
+        return table, X, columns
 
-        Args:
-            X: an array of the training data's shape, e.g. zeros.
-            classes: ignored: there are none.
-            outputs: columns of the target.
+    def _shape(self, n_records: int, n_features: int) -> Table:
+        return Table(n_records, n_features)
 
-        Returns:
-            The certificate, without the mark of a seed.
-        """
-        TargetUnits.of(self.target_bounds)
-        n, p = X.shape
-        return self._planned(n, p, outputs)[0].certificate
+    def _target_map(self, table: Table) -> BoundedColumns:
+        return BoundedColumns(target_bounds(self.target_bounds))
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fit under the certificate that the parameters ask for.
+    def _fitted(self, planned: NetworkFit, solution: list[Array], table: Table) -> dict[str, Any]:
+        return {**super()._fitted(planned, solution, table), "single_target_": table.single_target}
 
-        Args:
-            X: (records, features).
-            y: (records,) or (records, K) numbers.
-
-        Returns:
-            The estimator itself.
-        """
-        X, y = checked(self, X, y, multi_output=True, y_numeric=True)
-        units = TargetUnits.of(self.target_bounds)
-        with np.errstate(all="ignore"):  # an error or a warning would tell about a record
-            target = units.map(columns_of(y)).astype(np.float32)
-        self._run(X, target.shape[1], target)
-        self.single_target_ = np.ndim(y) == 1
-        return self
+    def _outputs_of(self, weights: list[Any]) -> int:
+        target_bounds(self.target_bounds)
+        network = self._network(self.n_features_in_, 1)
+        last = next(j for j, c in enumerate(network.connections) if c.target == network.depth)
+        K = len(weights[last]) if last < len(weights) and np.ndim(weights[last]) == 2 else 0
+        if K < 1:
+            raise InvalidInput(f"coefs_ must hold weights for every output: {CHANGED}")
+        check_single_target(self, K)
+        return K
 
     def predict(self, X: Any) -> Array:
         """Outputs in the units of y, within ``target_bounds``."""
-        Z, units = self._outputs(X), TargetUnits.of(self.target_bounds)
-        Z = np.clip(units.centre + units.scale * Z, units.low, units.high)
-        return Z[:, 0] if self.single_target_ else Z
+        Z, bounds = self._outputs(X), target_bounds(self.target_bounds)
+        out = np.asarray(bounds.clip(bounds.centre + bounds.scale * Z))
+        return out[:, 0] if self.single_target_ else out
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from tacit.estimators._linear import LinearClassifier
-from tacit.estimators._parameters import elastic_net, sized
+from tacit.estimators.linear import LinearClassifier
+from tacit.inputs.parameters import check_magnitude, elastic_net
 from tacit.ledger import Ledger
 from tacit.problem import Logistic, Loss, Penalty, SmoothedHinge
-from tacit.solvers import LinearSolver
+from tacit.solvers import Solver
 
 __all__ = ["DPLinearSVC", "DPLogisticRegression"]
 
@@ -47,12 +47,12 @@ class DPLogisticRegression(LinearClassifier):
         adjacency: "replace-one", "zero-out", or "add-remove" (a noisy count then comes first).
         fit_intercept: whether to fit b (never penalised).
         solver: "auto", a name of ``tacit.solvers.SOLVERS``, or a solver object.
-        view: "all_iterates", or "final_model" for a guarantee about the final model only (all that the solver
+        view: "all_iterates", or "final_model" for a guarantee about the final model only (all that solver
             "cyclic" has).
-        max_passes: how often the data may be read; None for the solver's rule, for the solver of one release
+        max_passes: how often the data may be read; None for the solver's rule, for solvers of one release
             ("statistics"), and for a solver object.
         clip: the solver's clip; None for its rule, and for a solver object.
-        budget: a ``tacit.Ledger``; every fit reserves there before it reads a record.
+        ledger: a ``tacit.Ledger``; every fit reserves there before it reads a record.
         random_state: None for private noise; an integer makes fits repeatable and marks the certificate "not private:
             seeded".
 
@@ -78,14 +78,27 @@ class DPLogisticRegression(LinearClassifier):
         classes: Any = None,
         adjacency: str = "replace-one",
         fit_intercept: bool = True,
-        solver: str | LinearSolver = "auto",
+        solver: str | Solver = "auto",
         view: str = "all_iterates",
         max_passes: float | None = None,
         clip: float | None = None,
-        budget: Ledger | None = None,
+        ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
-        self._store(locals())
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+        self.epsilon = epsilon
+        self.delta = delta
+        self.feature_bounds = feature_bounds
+        self.classes = classes
+        self.adjacency = adjacency
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.view = view
+        self.max_passes = max_passes
+        self.clip = clip
+        self.ledger = ledger
+        self.random_state = random_state
 
     def _loss(self) -> Loss:
         return Logistic()
@@ -135,17 +148,30 @@ class DPLinearSVC(LinearClassifier):
         classes: Any = None,
         adjacency: str = "replace-one",
         fit_intercept: bool = True,
-        solver: str | LinearSolver = "auto",
+        solver: str | Solver = "auto",
         view: str = "all_iterates",
         max_passes: float | None = None,
         clip: float | None = None,
-        budget: Ledger | None = None,
+        ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
-        self._store(locals())
+        self.alpha = alpha
+        self.width = width
+        self.epsilon = epsilon
+        self.delta = delta
+        self.feature_bounds = feature_bounds
+        self.classes = classes
+        self.adjacency = adjacency
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.view = view
+        self.max_passes = max_passes
+        self.clip = clip
+        self.ledger = ledger
+        self.random_state = random_state
 
     def _loss(self) -> Loss:
-        return SmoothedHinge(sized(width=self.width))
+        return SmoothedHinge(check_magnitude(width=self.width))
 
     def _penalty(self, size: int) -> Penalty:
         return elastic_net(size, self.alpha, 0.0)

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.metaestimators import available_if
 
 from tacit.errors import InvalidInput
-from tacit.estimators._fit import Fit
-from tacit.estimators._linear import LinearClassifier, LinearRegressor
-from tacit.estimators._parameters import idle_penalty_options, loss_named, penalty_named
+from tacit.estimators.base import Table
+from tacit.estimators.linear import Coefficients, LinearClassifier, LinearFit, LinearRegressor
+from tacit.inputs.parameters import loss_named, penalty_named
 from tacit.ledger import Ledger
-from tacit.problem import Loss, Penalty, TargetUnits
-from tacit.solvers import LinearSolver
+from tacit.maps import target_bounds
+from tacit.problem import Loss, Penalty
+from tacit.solvers import Solver
 
 __all__ = ["DPGeneralizedLinear"]
 
 
 class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
-    """minimise 1/n·Σ φ(z_i) + ψ(w): bring your own φ, ψ and solver.
+    """minimise 1/n·Σ φ(xᵀw + b, y) + ψ(w): bring your own φ, ψ and solver.
 
     A loss of residuals (squared, Huber) makes it a regressor, one of margins (logistic, smoothed hinge) a classifier.
 
@@ -47,7 +48,7 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
         view: "all_iterates" or "final_model".
         max_passes: how often the data may be read.
         clip: the solver's clip.
-        budget: a ``tacit.Ledger``.
+        ledger: a ``tacit.Ledger``.
         random_state: None for private noise.
 
     Options that would have no effect on the penalty or the loss are refused.
@@ -57,7 +58,7 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
         self,
         loss: str | Loss = "squared",
         penalty: str | Penalty = "l2",
-        solver: str | LinearSolver = "auto",
+        solver: str | Solver = "auto",
         *,
         alpha: float | None = None,
         l1_ratio: float | None = None,
@@ -72,39 +73,66 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
         view: str = "all_iterates",
         max_passes: float | None = None,
         clip: float | None = None,
-        budget: Ledger | None = None,
+        ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
-        self._store(locals())
-
-    def _idle(self) -> tuple[str, ...]:
-        return idle_penalty_options(self.penalty)
+        self.loss = loss
+        self.penalty = penalty
+        self.solver = solver
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+        self.box = box
+        self.epsilon = epsilon
+        self.delta = delta
+        self.feature_bounds = feature_bounds
+        self.target_bounds = target_bounds
+        self.classes = classes
+        self.adjacency = adjacency
+        self.fit_intercept = fit_intercept
+        self.view = view
+        self.max_passes = max_passes
+        self.clip = clip
+        self.ledger = ledger
+        self.random_state = random_state
 
     def _loss(self) -> Loss:
-        return loss_named(self.loss)
+        found = loss_named(self.loss)
+        if isinstance(found, Loss):
+            return found
+        if not found.positive:
+            return found()
+        bounds = target_bounds(self.target_bounds)
+        return found.for_targets(bounds.low, bounds.high)
 
     def _penalty(self, size: int) -> Penalty:
         return penalty_named(self.penalty, size, self.alpha, self.l1_ratio, self.box)
 
-    def _planned(self, X: Any, target: TargetUnits | None, copies: int = 1, marks: tuple[str, ...] = ()) -> Fit:
-        loss = self._loss()
-        idle = "target_bounds" if loss.margin else "classes"
-        if getattr(self, idle) is not None:
-            raise InvalidInput(f"{idle} has no effect with the {loss.name} loss: leave it out, or choose another loss")
-        return super()._planned(X, target, copies, marks)
-
     @property
     def _kind(self) -> type[LinearClassifier] | type[LinearRegressor]:
-        return LinearClassifier if self._loss().margin else LinearRegressor
+        return LinearClassifier if loss_named(self.loss).labels else LinearRegressor
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Fit as a regressor or as a classifier."""
-        self._kind.fit(self, X, y)
-        return self
+    def _read(self, X: Any, y: Any) -> tuple[Table, Any, Any]:
+        unused = "target_bounds" if loss_named(self.loss).labels else "classes"
+        if getattr(self, unused) is not None:
+            name = loss_named(self.loss).name
+            raise InvalidInput(f"{unused} has no effect with the {name} loss: leave it out, or choose another loss")
+        return self._kind._read(self, X, y)
 
-    @available_if(lambda self: self._loss().margin)  # type: ignore[untyped-decorator]
+    def _shape(self, n_records: int, n_features: int) -> Table:
+        return self._kind._shape(self, n_records, n_features)
+
+    def _targets(self, table: Table, loss: Loss) -> tuple[Any, ...]:
+        return self._kind._targets(self, table, loss)
+
+    def _fitted(self, planned: LinearFit, solution: list[Coefficients], table: Table) -> dict[str, Any]:
+        return self._kind._fitted(self, planned, solution, table)
+
+    def _heads(self) -> tuple[int, ...]:
+        return self._kind._heads(self)
+
+    @available_if(lambda self: loss_named(self.loss).labels)  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> Any:
-        """Scores, for losses of margins only."""
+        """Scores, for losses of labels only."""
         return super().decision_function(X)
 
     def predict(self, X: Any) -> Any:
@@ -113,16 +141,16 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R² or accuracy; on training data it is outside the certificate."""
-        mixin = ClassifierMixin if self._loss().margin else RegressorMixin
+        mixin = ClassifierMixin if loss_named(self.loss).labels else RegressorMixin
         return float(mixin.score(self, X, y, sample_weight))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         try:
-            margin = self._loss().margin
+            labels = loss_named(self.loss).labels
         except InvalidInput:  # shown, not yet fitted
-            margin = False
-        if margin:
+            labels = False
+        if labels:
             tags.estimator_type, tags.regressor_tags = "classifier", None
         else:
             tags.estimator_type, tags.classifier_tags = "regressor", None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tacit.estimators._linear import LinearRegressor
-from tacit.estimators._parameters import elastic_net, sized
+from tacit.estimators.linear import LinearRegressor
+from tacit.inputs.parameters import check_magnitude, elastic_net
 from tacit.ledger import Ledger
-from tacit.problem import Huber, Loss, Penalty, Squared
-from tacit.solvers import LinearSolver
+from tacit.problem import ElasticNet, Huber, Loss, Penalty, Squared
+from tacit.solvers import Solver
 
 __all__ = ["DPElasticNet", "DPHuberRegressor", "DPLasso", "DPLinearRegression", "DPRidge"]
 
@@ -37,12 +37,12 @@ class DPElasticNet(LinearRegressor):
         adjacency: "replace-one", "zero-out", or "add-remove" (a noisy count then comes first).
         fit_intercept: whether to fit b (never penalised).
         solver: "auto", a name of ``tacit.solvers.SOLVERS``, or a solver object.
-        view: "all_iterates", or "final_model" for a guarantee about the final model only (all that the solver
+        view: "all_iterates", or "final_model" for a guarantee about the final model only (all that solver
             "cyclic" has).
-        max_passes: how often the data may be read; None for the solver's rule, for the solver of one release
+        max_passes: how often the data may be read; None for the solver's rule, for solvers of one release
             ("statistics"), and for a solver object.
         clip: the solver's clip; None for its rule, and for a solver object.
-        budget: a ``tacit.Ledger``; every fit reserves there before it reads a record.
+        ledger: a ``tacit.Ledger``; every fit reserves there before it reads a record.
         random_state: None for private noise; an integer makes fits repeatable and marks the certificate "not private:
             seeded".
 
@@ -70,14 +70,27 @@ class DPElasticNet(LinearRegressor):
         target_bounds: Any = None,
         adjacency: str = "replace-one",
         fit_intercept: bool = True,
-        solver: str | LinearSolver = "auto",
+        solver: str | Solver = "auto",
         view: str = "all_iterates",
         max_passes: float | None = None,
         clip: float | None = None,
-        budget: Ledger | None = None,
+        ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
-        self._store(locals())
+        self.alpha = alpha
+        self.l1_ratio = l1_ratio
+        self.epsilon = epsilon
+        self.delta = delta
+        self.feature_bounds = feature_bounds
+        self.target_bounds = target_bounds
+        self.adjacency = adjacency
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.view = view
+        self.max_passes = max_passes
+        self.clip = clip
+        self.ledger = ledger
+        self.random_state = random_state
 
     def _loss(self) -> Loss:
         return Squared()
@@ -111,14 +124,26 @@ class DPLasso(LinearRegressor):
         target_bounds: Any = None,
         adjacency: str = "replace-one",
         fit_intercept: bool = True,
-        solver: str | LinearSolver = "auto",
+        solver: str | Solver = "auto",
         view: str = "all_iterates",
         max_passes: float | None = None,
         clip: float | None = None,
-        budget: Ledger | None = None,
+        ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
-        self._store(locals())
+        self.alpha = alpha
+        self.epsilon = epsilon
+        self.delta = delta
+        self.feature_bounds = feature_bounds
+        self.target_bounds = target_bounds
+        self.adjacency = adjacency
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.view = view
+        self.max_passes = max_passes
+        self.clip = clip
+        self.ledger = ledger
+        self.random_state = random_state
 
     def _loss(self) -> Loss:
         return Squared()
@@ -152,14 +177,26 @@ class DPRidge(LinearRegressor):
         target_bounds: Any = None,
         adjacency: str = "replace-one",
         fit_intercept: bool = True,
-        solver: str | LinearSolver = "auto",
+        solver: str | Solver = "auto",
         view: str = "all_iterates",
         max_passes: float | None = None,
         clip: float | None = None,
-        budget: Ledger | None = None,
+        ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
-        self._store(locals())
+        self.alpha = alpha
+        self.epsilon = epsilon
+        self.delta = delta
+        self.feature_bounds = feature_bounds
+        self.target_bounds = target_bounds
+        self.adjacency = adjacency
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.view = view
+        self.max_passes = max_passes
+        self.clip = clip
+        self.ledger = ledger
+        self.random_state = random_state
 
     def _loss(self) -> Loss:
         return Squared()
@@ -189,34 +226,45 @@ class DPLinearRegression(LinearRegressor):
         target_bounds: Any = None,
         adjacency: str = "replace-one",
         fit_intercept: bool = True,
-        solver: str | LinearSolver = "auto",
+        solver: str | Solver = "auto",
         view: str = "all_iterates",
         max_passes: float | None = None,
         clip: float | None = None,
-        budget: Ledger | None = None,
+        ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
-        self._store(locals())
+        self.epsilon = epsilon
+        self.delta = delta
+        self.feature_bounds = feature_bounds
+        self.target_bounds = target_bounds
+        self.adjacency = adjacency
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.view = view
+        self.max_passes = max_passes
+        self.clip = clip
+        self.ledger = ledger
+        self.random_state = random_state
 
     def _loss(self) -> Loss:
         return Squared()
 
     def _penalty(self, size: int) -> Penalty:
-        return Penalty.of(size)
+        return ElasticNet.of(size)
 
 
 class DPHuberRegressor(LinearRegressor):
-    """Regression that large residuals pull no harder than ``knee``, private.
+    """Regression that large residuals pull no harder than ``huber_delta``, private.
 
-        minimise  1/n·Σ huber(y − xᵀw − b) + α/2·‖w‖²,   huber(r) = r²/2 up to |r| = knee, then linear
+        minimise  1/n·Σ huber(y − xᵀw − b) + α/2·‖w‖²,   huber(r) = r²/2 up to |r| = huber_delta, then linear
 
     Formal guarantee: as ``DPElasticNet``.
 
-    Assumptions: as ``DPElasticNet``; ``knee`` is public, too.
+    Assumptions: as ``DPElasticNet``; ``huber_delta`` is public, too.
 
     Args:
         alpha: α; the penalty stands beside the mean loss, on coefficients in the units of X.
-        knee: where the loss turns linear, in the units of y; public.
+        huber_delta: where the loss turns linear, in the units of y; public.
 
     Everything else is as in ``DPElasticNet``.
     """
@@ -225,24 +273,37 @@ class DPHuberRegressor(LinearRegressor):
         self,
         alpha: float = 1e-4,
         *,
-        knee: float = 1.35,
+        huber_delta: float = 1.35,
         epsilon: float = 1.0,
         delta: float | None = None,
         feature_bounds: Any = None,
         target_bounds: Any = None,
         adjacency: str = "replace-one",
         fit_intercept: bool = True,
-        solver: str | LinearSolver = "auto",
+        solver: str | Solver = "auto",
         view: str = "all_iterates",
         max_passes: float | None = None,
         clip: float | None = None,
-        budget: Ledger | None = None,
+        ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
-        self._store(locals())
+        self.alpha = alpha
+        self.huber_delta = huber_delta
+        self.epsilon = epsilon
+        self.delta = delta
+        self.feature_bounds = feature_bounds
+        self.target_bounds = target_bounds
+        self.adjacency = adjacency
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.view = view
+        self.max_passes = max_passes
+        self.clip = clip
+        self.ledger = ledger
+        self.random_state = random_state
 
     def _loss(self) -> Loss:
-        return Huber(sized(knee=self.knee))
+        return Huber(check_magnitude(huber_delta=self.huber_delta))
 
     def _penalty(self, size: int) -> Penalty:
         return elastic_net(size, self.alpha, 0.0)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import functools
+import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import deepcopy
-from dataclasses import replace
-from typing import Any, Protocol, Self, runtime_checkable
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
 from sklearn.exceptions import NotFittedError
@@ -21,70 +20,49 @@ from sklearn.utils.validation import check_is_fitted
 from tacit import _validate
 from tacit.accounting import Certificate, certify
 from tacit.errors import InvalidInput, MechanismMismatch, NotCovered, TacitError
-from tacit.estimators._labels import class_list, class_numbers
-from tacit.estimators._linear import LinearModel
-from tacit.estimators._schema import checked, labels_of, numbers_of
-from tacit.estimators._search import Costs, Outcome, admit, best_of, calibrated, drawn, gdp_to_dp
+from tacit.estimators._search import Costs, Outcome, best_of, calibrated, check_candidate, drawn, gdp_to_dp
 from tacit.estimators._space import Space, corners, point_of, spaces_of
+from tacit.estimators.base import PrivateEstimator, publish, with_certificate
+from tacit.estimators.fitted import CHANGED, check_promise, check_width, check_words
+from tacit.inputs.labels import class_list, class_numbers
+from tacit.inputs.parameters import check_parameters
+from tacit.inputs.tables import labels_of, numbers_of, validate_table
 from tacit.ledger import Ledger
 from tacit.mechanism import Adjacency, Mechanism
-from tacit.problem import TargetUnits
-from tacit.run import SEEDED, Channel, Streams
-from tacit.run.sums import BoundedValues
+from tacit.records import InMemory
+from tacit.release import Streams, open_session
+from tacit.release.queries import SCORES, BoundedSum, Score
 
-__all__ = ["DPSelection", "NothingSelected", "Plannable"]
+__all__ = ["DPSelection", "NothingSelected"]
 
-Array = NDArray[np.float64]
-Table = tuple[Any, Any]
-
-SCORES = {True: ("accuracy", "brier"), False: ("absolute_error", "squared_error")}
-"""For classifiers and for regressors."""
+Data = tuple[Any, Any]
 
 
 class NothingSelected(TacitError, NotFittedError):  # type: ignore[misc]
     """The search was fitted, and returned nothing: by design, with probability e^−m."""
 
 
-@runtime_checkable
-class Plannable(Protocol):
-    """What an estimator offers to be a candidate (the linear ones are understood without it)."""
-
-    def planned_certificate(self, X: Any, classes: Any) -> Certificate:
-        """What ``fit`` is going to certify; X is all zeros and has the training data's shape, type and sparsity."""
-
-
 # -- candidates -------------------------------------------------------------------------------------------------
 
 
-def _planned(estimator: Any, X: Any, classes: Any) -> Certificate:
+def _planned(estimator: Any, n_records: int, n_features: int, is_sparse: bool) -> Certificate:
     """What the estimator is going to certify, from the shape of its data."""
-    if isinstance(estimator, Plannable):
-        return estimator.planned_certificate(X, classes)
-    if not isinstance(estimator, LinearModel):
+    plan = getattr(estimator, "planned_certificate", None)
+    if plan is None:
         raise InvalidInput(
             f"{type(estimator).__name__} cannot tell its plan before it reads records: use a Tacit estimator, or write "
-            "planned_certificate(X, classes)"
+            "planned_certificate(n_records, n_features)"
         )
-    if classes is not None:
-        found = estimator._planned(X, None, 1 if len(classes) == 2 else len(classes)).certificate
-    else:
-        target = TargetUnits.of(estimator.target_bounds, keep_zero=not estimator.fit_intercept)
-        found = estimator._planned(X, target).certificate
-    return _marked(found, estimator._declared())
-
-
-def _marked(certificate: Certificate, marks: Iterable[str]) -> Certificate:
-    for mark in marks:
-        certificate = certificate.marked(mark)
-    return certificate
+    found: Certificate = plan(n_records, n_features, **({"sparse": True} if is_sparse else {}))
+    return found
 
 
 def _trial(
     estimator: Any,
     certified: Certificate,
     point: dict[str, Any],
-    train: Table,
-    test: Table,
+    train: Data,
+    test: Data,
     scoring: str,
     score: Mechanism,
 ) -> Outcome:
@@ -92,24 +70,9 @@ def _trial(
     estimator.fit(*train)
     if estimator.certificate_.plan != certified.plan:
         raise MechanismMismatch("the candidate ran another plan than the one that was checked; please report this")
-    values = _scores(estimator, scoring, *test)
-    channel = Channel(certify(score), len(values), streams=Streams(estimator.random_state))
-    noisy = channel.release(BoundedValues(values[:, None]), np.zeros((1, 1)))
-    return float(noisy[0, 0]) / len(values), (estimator, point)
-
-
-def _scores(estimator: Any, scoring: str, X: Any, y: Any) -> Array:
-    """A number in [0, 1] for each record, by that record and the model alone."""
-    if scoring == "accuracy":
-        return np.asarray(estimator.predict(X) == y, np.float64)
-    if scoring == "brier":
-        truth = np.asarray(y)[:, None] == estimator.classes_[None, :]
-        values = 1 - np.square(estimator.predict_proba(X) - truth).sum(axis=1) / 2
-    else:
-        low, high = (float(end) for end in estimator.target_bounds)
-        error = np.abs(np.clip(estimator.predict(X), low, high) - np.clip(y, low, high)) / ((high - low) or 1.0)
-        values = 1 - (error if scoring == "absolute_error" else error**2)
-    return np.asarray(np.nan_to_num(values, nan=0.0, posinf=0.0, neginf=0.0), np.float64)
+    with open_session(certify(score), InMemory(*test), random_state=estimator.random_state) as session:
+        total = session.release(BoundedSum(Score(estimator, scoring)))
+    return float(total[0]) / len(test[1]), (estimator, point)
 
 
 # -- the estimator ----------------------------------------------------------------------------------------------
@@ -140,7 +103,7 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
 
     Args:
         estimator: with everything that is not searched over; the search sets its epsilon, delta, adjacency and
-            random_state, and its budget must be None.
+            random_state, and its ledger must be None.
         param_distributions: from names to lists (drawn uniformly) or scipy distributions; or a list of such mappings.
         epsilon: ε of the whole search.
         delta: δ of the whole search; required.
@@ -152,7 +115,7 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             nothing beside the training.
         adjacency: "replace-one" or "zero-out".
         n_jobs: processes, as in joblib.
-        budget: a ``tacit.Ledger``; the search reserves (ε, δ) there before it reads a record.
+        ledger: a ``tacit.Ledger``; the search reserves (ε, δ) there before it reads a record.
         random_state: None for private noise; an integer makes searches repeatable and marks the certificate "not
             private: seeded".
 
@@ -178,6 +141,9 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     certificate_: Certificate
+    best_estimator_: Any
+    best_params_: dict[str, Any] | None
+    best_score_: float | None
 
     def __init__(
         self,
@@ -192,7 +158,7 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         holdout: float | None = None,
         adjacency: str = "replace-one",
         n_jobs: int | None = None,
-        budget: Ledger | None = None,
+        ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
         self.estimator = estimator
@@ -205,7 +171,7 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self.holdout = holdout
         self.adjacency = adjacency
         self.n_jobs = n_jobs
-        self.budget = budget
+        self.ledger = ledger
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any) -> Self:
@@ -220,37 +186,42 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         """
         labelled, relation, share = self._public()
         spaces = spaces_of(self.estimator, self.param_distributions)
-        X, y = checked(self, X, y, accept_sparse="csc", y_numeric=not labelled)
+        draft = copy.copy(self)  # validation writes the names of features there; this search stays as it is
+        accepted = "csc" if get_tags(self.estimator).input_tags.sparse else False
+        X, y = validate_table(draft, X, y, accept_sparse=accepted, y_numeric=not labelled)
         y = labels_of(y) if labelled else numbers_of(y)
         classes, marks = _classes(self.estimator, y) if labelled else (None, ())
-        n, d = X.shape[0], self._delta(X.shape[0])
+        marks = (*marks, *(self.estimator._declared_marks() if isinstance(self.estimator, PrivateEstimator) else ()))
+        n, m, d = X.shape[0], self.mean_trials, self._delta(X.shape[0])
         held = 0 if self.holdout is None else _held(self.holdout, n)
-        m = _validate.positive(mean_trials=self.mean_trials)
-        costs = calibrated(_validate.positive(epsilon=self.epsilon), d, m, relation, share)
-        streams = Streams(seed=self.random_state)
-        declared = self.estimator._declared() if hasattr(self.estimator, "_declared") else ()
-        certificate = _marked(costs.certificate, (*marks, *declared, *((SEEDED,) if streams.seeded else ())))
-        check = functools.partial(
-            self._checked, self._fixed(costs.train, d, classes), _blank(X, n - held), classes, costs, certificate.marks
-        )
+        costs = calibrated(float(self.epsilon), d, _validate.positive(mean_trials=m), relation, share)
+        shape = (n - held, X.shape[1], sparse.issparse(X))
+        check = functools.partial(self._checked, self._fixed(costs.train, d, classes), shape, costs, marks)
         for point in corners(spaces):
             check(point, None)
+        streams = Streams(self.random_state)
         candidates = drawn(streams, m, functools.partial(self._candidate, spaces, check))
-        if self.budget is not None:
-            self.budget.reserve(certificate, type(self).__name__, delta=d)
-        # From here on records are read.
-        train, test = _split(X, y, held, streams)
-        trial = functools.partial(_trial, train=train, test=test, scoring=self._scoring(labelled), score=costs.score)
-        best = best_of((functools.partial(trial, *candidate) for candidate in candidates), self.n_jobs)
-        self._keep(best, certificate)
-        if labelled:
-            self.classes_ = classes
+        with open_session(
+            costs.certificate,
+            InMemory(X, y),
+            ledger=self.ledger,
+            random_state=self.random_state,
+            marks=marks,
+            note=type(self).__name__,
+            delta=d,
+        ) as session:
+            train, test = _split(X, y, held, streams)
+            scoring = self._scoring(labelled)
+            trial = functools.partial(_trial, train=train, test=test, scoring=scoring, score=costs.score)
+            best = best_of((functools.partial(trial, *candidate) for candidate in candidates), self.n_jobs)
+        fitted = {"classes_": classes} if labelled else {}
+        publish(self, draft, {**fitted, **self._winner(best, session.certificate, draft)}, session.certificate)
         return self
 
     def _public(self) -> tuple[bool, Adjacency, float | None]:
         """Parameters that need no data: whether it is classification, the relation, the score's share."""
         known = self.estimator.get_params() if hasattr(self.estimator, "get_params") else {}
-        if missing := {"epsilon", "delta", "adjacency", "budget", "random_state"} - known.keys():
+        if missing := {"epsilon", "delta", "adjacency", "ledger", "random_state"} - known.keys():
             raise InvalidInput(
                 f"{type(self.estimator).__name__} has no parameter {min(missing)!r}: search over a Tacit estimator"
             )
@@ -259,18 +230,13 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 f"{type(self.estimator).__name__} cannot be searched over: it predicts no target that a score could "
                 "compare; search over a classifier or a regressor"
             )
-        if known["budget"] is not None:
+        if known["ledger"] is not None:
             raise InvalidInput(
-                "estimator.budget is set, so that candidates would be charged beside the search: pass the ledger to "
-                "DPSelection(budget=…), and None to the estimator"
+                "estimator.ledger is set, so that candidates would be charged beside the search: pass the ledger to "
+                "DPSelection(ledger=…), and None to the estimator"
             )
-        if self.budget is not None and not isinstance(self.budget, Ledger):
-            raise InvalidInput(f"budget must be a tacit.Ledger or None, got {type(self.budget).__name__}")
         if self.n_jobs is not None and (not isinstance(self.n_jobs, int) or self.n_jobs == 0):
             raise InvalidInput(f"n_jobs must be None or a number of processes (-1 for all), got {self.n_jobs!r}")
-        seed = self.random_state
-        if seed is not None and (isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0):
-            raise InvalidInput("random_state must be None (private noise) or a non-negative integer")
         relation = Adjacency.parse(self.adjacency)
         if relation is Adjacency.ADD_REMOVE:
             raise NotCovered(
@@ -294,19 +260,16 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return SCORES[labelled][0] if name == "auto" else name
 
     def _delta(self, n: int) -> float:
-        if self.delta is None:
-            usual = 1 / max(n, 2) ** 2
-            raise InvalidInput(
-                f"delta is missing: choose it before the data is read; 1/n² = {usual:.1g} is a common choice"
-            )
+        """δ, after every parameter that all estimators share was checked."""
+        check_parameters(self, n)
         return _validate.delta(self.delta)
 
     def _fixed(self, train: float, delta: float, classes: Any) -> dict[str, Any]:
         """What the search sets for every candidate."""
         allowed = dict(zip(("epsilon", "delta"), gdp_to_dp(train, delta), strict=True))
-        fixed: dict[str, Any] = {**allowed, "adjacency": Adjacency.parse(self.adjacency).value, "budget": None}
+        fixed: dict[str, Any] = {**allowed, "adjacency": Adjacency.parse(self.adjacency).value, "ledger": None}
         if "progress" in self.estimator.get_params():
-            fixed["progress"] = False  # whoever sees bars counts candidates
+            fixed["progress"] = False  # bars would count candidates
         if classes is not None:
             fixed["classes"] = classes.tolist()
         return fixed
@@ -322,8 +285,7 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     def _checked(
         self,
         fixed: Mapping[str, Any],
-        blank: Any,
-        classes: Any,
+        shape: tuple[int, int, bool],
         costs: Costs,
         marks: tuple[str, ...],
         point: dict[str, Any],
@@ -332,34 +294,46 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         """The candidate at a point, with what it is going to certify; refused unless that is within its means."""
         estimator = clone(self.estimator).set_params(**clone(point, safe=False))
         estimator.set_params(**fixed, random_state=seed)
-        if bool(is_classifier(estimator)) != (classes is not None):
+        if bool(is_classifier(estimator)) != bool(is_classifier(self.estimator)):
             raise InvalidInput(f"the candidate {point!r} turns a classifier into a regressor, or back: search over one")
         try:
-            certificate = _planned(estimator, blank, classes)
+            certificate = _planned(estimator, *shape)
         except (InvalidInput, NotCovered) as error:
             error.args = (f"the candidate {_named(point)} cannot be searched over: {error}",)
             raise
         remedy = getattr(estimator, "_gdp_remedy", "choose a solver that reads all records at each step")
         relation, delta = Adjacency.parse(self.adjacency), fixed["delta"]
-        admit(certificate, costs.train, relation, _named(point), delta=delta, marks=marks, remedy=remedy)
+        check_candidate(certificate, costs.train, relation, _named(point), delta=delta, marks=marks, remedy=remedy)
         return estimator, certificate
 
-    def _keep(self, best: Outcome | None, certificate: Certificate) -> None:
-        """The winner, and nothing about the others."""
-        self.certificate_ = certificate
+    def _winner(self, best: Outcome | None, certificate: Certificate, draft: DPSelection) -> dict[str, Any]:
+        """Fitted attributes: the winner, and nothing about the others."""
         score, (model, point) = best or (None, (None, None))
-        self.best_score_: float | None = score
-        self.best_estimator_: Any = model
-        self.best_params_: dict[str, Any] | None = point
-        if self.best_estimator_ is not None:  # what holds for the model is the search's promise, not one candidate's
-            self.best_estimator_.set_params(epsilon=self.epsilon, delta=self.delta, random_state=self.random_state)
-            self.best_estimator_.certificate_ = certificate
-            if "progress" in self.best_estimator_.get_params(deep=False):
-                self.best_estimator_.set_params(progress=self.estimator.progress)
-            if hasattr(self.best_estimator_, "plan_"):  # states a promise, too
-                self.best_estimator_.plan_ = replace(self.best_estimator_.plan_, certificate=certificate)
-            if hasattr(self, "feature_names_in_"):
-                self.best_estimator_.feature_names_in_ = self.feature_names_in_
+        if model is not None:  # what holds for the model is the search's promise, not one candidate's
+            model.set_params(epsilon=self.epsilon, delta=self.delta, random_state=self.random_state)
+            model.certificate_ = certificate
+            if "progress" in model.get_params(deep=False):
+                model.set_params(progress=self.estimator.progress)
+            vars(model).update(with_certificate(dict(vars(model)), certificate))  # its plan may state a promise, too
+            if hasattr(draft, "feature_names_in_"):
+                model.feature_names_in_ = draft.feature_names_in_
+        return {"best_score_": score, "best_estimator_": model, "best_params_": point}
+
+    def _check_fitted(self) -> None:
+        """As that of a ``PrivateEstimator``; the winner checks itself."""
+        check_promise(self)
+        p = check_width(self)
+        check_words(self, p)
+        model, score = self.best_estimator_, self.best_score_
+        if model is None:
+            if score is not None or self.best_params_ is not None:
+                raise InvalidInput("best_score_ and best_params_ must be None where nothing was selected")
+            return
+        fits = type(model) is type(self.estimator) and model.n_features_in_ == p
+        if not fits or model.certificate_ != self.certificate_:
+            raise InvalidInput(f"best_estimator_ is not a winner under the search's certificate: {CHANGED}")
+        if type(score) is not float or not math.isfinite(score) or type(self.best_params_) is not dict:
+            raise InvalidInput("best_score_ must be a number, and best_params_ a dict")
 
     def _ask(self, method: str, X: Any, *rest: Any) -> Any:
         check_is_fitted(self, "certificate_")
@@ -369,7 +343,7 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
                 "design (one that always tries some would cost more); fit again, which costs as much again; if that "
                 "returns nothing either, fit the estimator alone on made-up records: perhaps every candidate fails"
             )
-        X = checked(self, X, accept_sparse="csr", reset=False)
+        X = validate_table(self, X, accept_sparse="csr", reset=False)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "X does not have valid feature names")
             return getattr(self.best_estimator_, method)(X, *rest)
@@ -395,7 +369,7 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags, inner = super().__sklearn_tags__(), get_tags(self.estimator)
         tags.estimator_type = inner.estimator_type
-        tags.classifier_tags, tags.regressor_tags = deepcopy(inner.classifier_tags), deepcopy(inner.regressor_tags)
+        tags.classifier_tags, tags.regressor_tags = inner.classifier_tags, inner.regressor_tags
         tags.input_tags.sparse = inner.input_tags.sparse
         tags.non_deterministic = self.random_state is None
         return tags
@@ -422,14 +396,7 @@ def _held(holdout: object, n: int) -> int:
     return held
 
 
-def _blank(X: Any, n: int) -> Any:
-    """No record, but the shape of n of them."""
-    if sparse.issparse(X):
-        return sparse.csc_array((n, X.shape[1]), dtype=X.dtype)
-    return np.broadcast_to(X.dtype.type(0), (n, X.shape[1]))
-
-
-def _split(X: Any, y: Any, held: int, streams: Streams) -> tuple[Table, Table]:
+def _split(X: Any, y: Any, held: int, streams: Streams) -> tuple[Data, Data]:
     """Training data and scoring data: the same, or disjoint by positions that depend on n alone."""
     if held == 0:
         return (X, y), (X, y)

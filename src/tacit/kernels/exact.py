@@ -15,10 +15,20 @@ from numpy.typing import NDArray
 
 from tacit.kernels._jit import jit
 
-__all__ = ["coarse", "exact_product", "grid_product", "half_spaces", "rounded_rows"]
+__all__ = [
+    "coarse",
+    "exact_product",
+    "exact_product_by_columns",
+    "grid_product",
+    "half_spaces",
+    "rounded_columns",
+    "rounded_rows",
+]
 
 Array = NDArray[np.float64]
 MANTISSA = 52
+COLUMN_CHUNK = 8192
+"""Entries of a column that are rounded and multiplied at a time."""
 
 
 @jit
@@ -58,6 +68,34 @@ def rounded_rows(X: Array, bits: int) -> Array:
     return out
 
 
+@jit
+def rounded_columns(XT: Array, bits: int) -> Array:
+    """As ``rounded_rows`` of X, for X given by columns and returned so: the same numbers.
+
+    Args:
+        XT: (p, m), the columns of X.
+        bits: kept.
+
+    Returns:
+        (p, m).
+    """
+    p, m = XT.shape
+    out = np.empty((p, m))
+    top = np.zeros(m)
+    for j in range(p):
+        column = XT[j]
+        for i in range(m):
+            top[i] = max(top[i], abs(column[i]))
+    for i in range(m):
+        top[i] = 1.5 * 2.0 ** (np.ceil(np.log2(top[i])) + 1 + (52 - bits)) if top[i] >= 1e-290 else 0.0
+    for j in range(p):
+        column, new = XT[j], out[j]
+        for i in range(m):
+            c = top[i]
+            new[i] = (column[i] + c) - c if c > 0.0 else column[i] * 0.0
+    return out
+
+
 def _bits(p: int) -> int:
     return (MANTISSA - math.ceil(math.log2(max(p, 2)))) // 2 - 1
 
@@ -88,6 +126,23 @@ def exact_product(X: Array, W: Array) -> Array:
         (m, q); NaN where a row of X is not finite.
     """
     return np.asarray(rounded_rows(np.ascontiguousarray(X, np.float64), _bits(X.shape[1])) @ W.T)
+
+
+def exact_product_by_columns(X: NDArray[Any], W: Array) -> Array:
+    """``exact_product`` for X in Fortran order, in Fortran order: the same numbers, without a transposed copy.
+
+    Args:
+        X: (m, p), by columns.
+        W: (q, p), from ``coarse``.
+
+    Returns:
+        (m, q), by columns.
+    """
+    out = np.empty((len(X), len(W)), order="F")
+    for first in range(0, len(X), COLUMN_CHUNK):
+        part = slice(first, first + COLUMN_CHUNK)
+        out.T[:, part] = W @ rounded_columns(np.ascontiguousarray(X.T[:, part], np.float64), _bits(X.shape[1]))
+    return out
 
 
 def grid_product(X: NDArray[Any], W: Array, grid: float, bits: int = 32) -> Array:

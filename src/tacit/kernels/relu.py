@@ -15,7 +15,7 @@ THRESHOLD = np.sqrt(2.0) - 1
 
 @jit
 def relu_step(inner: Array, outer: Array, shrunk: Array) -> Array:
-    """Argmin over u of ½(x/s − max(u, 0))² + ½(u − inner)² for each entry (paper 000, eq. 10).
+    """Argmin over u of ½(x/s − max(u, 0))² + ½(u − inner)² for each entry (DP-MBCD, eq. 10).
 
     Args:
         inner: Wx, (m, q).

@@ -1,4 +1,4 @@
-"""Rows in one pass: squared lengths, products with a vector, and scaled copies with a constant behind them."""
+"""Rows in one pass: squared lengths, products with a vector, scaled copies with a constant behind them, short rows."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from numpy.typing import NDArray
 
 from tacit.kernels._jit import jit
 
-__all__ = ["row_products", "row_squares", "scaled_with_constant"]
+__all__ = ["row_products", "row_squares", "scaled_with_constant", "shortened"]
 
 ROWS = 2048
 """Rows at a time whose results stay in the cache."""
+ROUNDING = 2.0**-32
+"""More than the relative error of a norm in float64."""
+SHRINK = 1 - 2.0**-16
+"""Long rows are made this much shorter than R, so that rounding to float32 cannot make them longer."""
 
 
 @jit
@@ -95,4 +99,30 @@ def scaled_with_constant(rows: NDArray[Any], factors: NDArray[np.float64], const
         for j in range(p):
             new[j] = np.float64(row[j]) * factor
         new[p] = constant
+    return out
+
+
+def shortened(rows: NDArray[Any], R: float) -> NDArray[Any]:
+    """Rows within norm R: longer ones scaled down, those that are not finite replaced by zeros.
+
+    Done before anything else, so that no product can overflow for some weights and not for others: a contribution that
+    vanished for some weights only would not be a gradient.
+
+    Args:
+        rows: (m, p); left as they are.
+        R: the norm.
+
+    Returns:
+        (m, p), in the same type; the very same array if nothing had to be changed.
+    """
+    odd = ~(np.sqrt(row_squares(rows)) <= R * (1 - ROUNDING))  # also those whose squares overflowed, and NaN
+    if not odd.any():
+        return rows
+    out = np.array(rows)
+    wide = np.array(rows[odd], np.float64)
+    wide[~np.isfinite(wide).all(axis=1)] = 0
+    top = np.maximum(np.abs(wide).max(axis=1, initial=0.0, keepdims=True), 1e-300)
+    wide /= top
+    length = np.sqrt((wide * wide).sum(axis=1, keepdims=True))
+    out[odd] = wide * np.minimum(top, R * SHRINK / np.maximum(length, 1e-300))
     return out

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tacit._digits import down, up
+from tacit._digits import format_down, format_up
 from tacit.ledger.chain import Tip
 from tacit.ledger.filters import room
 
@@ -33,7 +33,7 @@ class Spent:
 
     def __str__(self) -> str:
         many = "1 entry" if self.entries == 1 else f"{self.entries} entries"
-        return f"spent: ε = {up(self.epsilon, 6)} at δ = {self.delta:.6g} (μ = {up(self.mu, 6)}), {many}"
+        return f"spent: ε = {format_up(self.epsilon, 6)} at δ = {self.delta:.6g} (μ = {format_up(self.mu, 6)}), {many}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,9 @@ class Remaining:
 
     def __str__(self) -> str:
         return (
-            f"remaining: ε = {down(self.epsilon, 6)} at δ = {self.delta:.6g}; Gaussian part: μ = {down(self.mu, 6)};"
-            f" basic part: (ε, δ) = ({down(self.basic_epsilon, 6)}, {down(self.basic_delta, 6)})"
+            f"remaining: ε = {format_down(self.epsilon, 6)} at δ = {self.delta:.6g}; Gaussian part: "
+            f"μ = {format_down(self.mu, 6)}; basic part: "
+            f"(ε, δ) = ({format_down(self.basic_epsilon, 6)}, {format_down(self.basic_delta, 6)})"
         )
 
 

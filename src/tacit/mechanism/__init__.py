@@ -1,8 +1,7 @@
 """Descriptions of private computations: public, frozen, hashable, free of data."""
 
-from tacit.mechanism.adjacency import Adjacency
 from tacit.mechanism.frozen import FrozenArray, Schedule
-from tacit.mechanism.mechanism import Mechanism, Part, Plan, Selection, Trials
+from tacit.mechanism.mechanism import Adjacency, Mechanism, Part, Plan, Selection, Trials
 from tacit.mechanism.noise import CorrelatedNoise, Independent, Noise
 from tacit.mechanism.sampling import (
     Cyclic,

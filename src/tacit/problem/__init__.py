@@ -1,31 +1,34 @@
-"""What is minimised, and its public constants: losses, penalties, designs, units, tasks."""
+"""The mathematics, all of it public: losses, penalties, and the problem they form."""
 
-from tacit.problem.design import Design
-from tacit.problem.losses import LOSSES, Huber, Logistic, Loss, SmoothedHinge, Squared
+from tacit.problem.blocks import Block, GradientStep, Position, Update
+from tacit.problem.losses import LOSSES, Gamma, Huber, Logistic, Loss, Poisson, SmoothedHinge, Squared
 from tacit.problem.moments import moments_bound, moments_diameter, moments_weight
 from tacit.problem.outputs import OUTPUT_LOSSES, OneVsRest, OutputLoss, Softmax, SquaredOutputs
-from tacit.problem.penalties import Penalty
-from tacit.problem.task import Records, Task
-from tacit.problem.units import FeatureUnits, TargetUnits
+from tacit.problem.penalties import ElasticNet, Penalty
+from tacit.problem.problem import Facts, Problem
 
 __all__ = [
     "LOSSES",
     "OUTPUT_LOSSES",
-    "Design",
-    "FeatureUnits",
+    "Block",
+    "ElasticNet",
+    "Facts",
+    "Gamma",
+    "GradientStep",
     "Huber",
     "Logistic",
     "Loss",
     "OneVsRest",
     "OutputLoss",
     "Penalty",
-    "Records",
+    "Poisson",
+    "Position",
+    "Problem",
     "SmoothedHinge",
     "Softmax",
     "Squared",
     "SquaredOutputs",
-    "TargetUnits",
-    "Task",
+    "Update",
     "moments_bound",
     "moments_diameter",
     "moments_weight",

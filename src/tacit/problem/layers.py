@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit._codec import described
 from tacit.errors import InvalidInput
 from tacit.kernels.exact import exact_product
 from tacit.kernels.patches import fold, pool, unfold, unpool
@@ -27,6 +28,7 @@ BIAS = 0.3
 """c, in units of the norm of the state that it stands beside."""
 
 
+@described("Dense")
 @dataclass(frozen=True)
 class Dense:
     """A fully connected layer.
@@ -44,6 +46,7 @@ class Dense:
             object.__setattr__(self, name, _validate.positive_int(**{name: getattr(self, name)}))
 
 
+@described("Convolution")
 @dataclass(frozen=True)
 class Convolution:
     """A convolution with square kernels.
@@ -148,6 +151,7 @@ class LayerMap:
         return np.asarray(unpool(x, h, w, self.pool).reshape(len(x), -1))
 
 
+@described("DenseMap")
 @dataclass(frozen=True)
 class DenseMap(LayerMap):
     """W·(x, c).
@@ -180,6 +184,7 @@ class DenseMap(LayerMap):
         return self._unpooled(columns.reshape(len(columns), *self.pooled))
 
 
+@described("ConvolutionMap")
 @dataclass(frozen=True)
 class ConvolutionMap(LayerMap):
     """W times patches of the (pooled, padded) picture.

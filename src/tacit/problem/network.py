@@ -1,4 +1,4 @@
-"""Feed-forward networks as multi-convex problems: weights, and hidden variables of each record (paper 000, eq. 4).
+"""Feed-forward networks as multi-convex problems: weights, and hidden variables of each record (DP-MBCD, eq. 4).
 
     F = R(u_D, y) + γ/2·Σ_t ‖x_{t+1} − σ(u_t)‖² + γ/2·Σ_t ‖u_t − Σ_s W_{s→t} x_s‖²,     u_D = Σ_s W_{s→D} x_s
 
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from tacit import _validate
+from tacit._codec import described
 from tacit.errors import InvalidInput
 from tacit.kernels.exact import coarse, exact_product
 from tacit.kernels.relu import relu_step
@@ -39,6 +40,7 @@ SHRINK = 1 - 2.0**-40
 """Long states are made this much shorter than ρ, so that rounding cannot make them longer."""
 
 
+@described("Connection")
 @dataclass(frozen=True)
 class Connection:
     """A weight matrix from a state to a pre-activation.
@@ -69,6 +71,7 @@ class Hidden:
     residuals: tuple[Rows, ...]
 
 
+@described("Architecture")
 @dataclass(frozen=True)
 class Architecture:
     """A network without its weights: public.

@@ -1,4 +1,4 @@
-"""ε over the number of epochs, computed and drawn: the counterpart of Figure 1 of paper 003 for any settings."""
+"""ε over the number of epochs, computed and drawn: Figure 1 of the convex ReLU paper for any settings."""
 
 from __future__ import annotations
 

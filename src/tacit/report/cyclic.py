@@ -16,7 +16,7 @@ from tacit.mechanism import Evidence, batch_count
 from tacit.report.methods import MAX_CHAIN, MAX_POISSON_STEPS, contraction_notes
 from tacit.report.plan import MAX_POISSON_TARGET, Refusal
 from tacit.report.settings import CyclicSettings, Settings
-from tacit.solvers.hidden import CyclicPlan, plan_cyclic
+from tacit.solvers.hidden import CertifiedNumbers, plan_cyclic
 
 __all__ = ["CyclicCurve", "CyclicReport", "CyclicRow", "make_cyclic"]
 
@@ -38,7 +38,7 @@ class CyclicRow:
 
     letter: str
     id: str
-    plan: CyclicPlan
+    plan: CertifiedNumbers
     epsilon: float
     assumptions: tuple[Assumption, ...]
 
@@ -168,7 +168,7 @@ def make_cyclic(settings: CyclicSettings) -> CyclicReport:
     return CyclicReport(settings, tuple(rows), tuple(refusals))
 
 
-def _plan(s: CyclicSettings, name: str, steps: int) -> CyclicPlan:
+def _plan(s: CyclicSettings, name: str, steps: int) -> CertifiedNumbers:
     return plan_cyclic(
         s.target_epsilon,
         s.checked_delta,
@@ -186,7 +186,7 @@ def _plan(s: CyclicSettings, name: str, steps: int) -> CyclicPlan:
     )
 
 
-def _sampled_plan(s: CyclicSettings, steps: int) -> CyclicPlan | Gap:
+def _sampled_plan(s: CyclicSettings, steps: int) -> CertifiedNumbers | Gap:
     """Poisson batches are there to compare with: what stands in their way does not stop the other plans."""
     if s.target_epsilon > MAX_POISSON_TARGET:
         return Gap("epsilon", f"not searched for: ε = {s.target_epsilon:g} promises nothing", "lower --target-epsilon")
@@ -199,7 +199,7 @@ def _sampled_plan(s: CyclicSettings, steps: int) -> CyclicPlan | Gap:
         return Gap("numbers", f"no noise was found ({error})", "choose less extreme values")
 
 
-def _assumptions(s: CyclicSettings, plan: CyclicPlan) -> tuple[Assumption, ...]:
+def _assumptions(s: CyclicSettings, plan: CertifiedNumbers) -> tuple[Assumption, ...]:
     """The certificate's, and what the options declare."""
     if plan.view != "final_model":
         return plan.certificate.assumptions

@@ -1,4 +1,4 @@
-"""ε of the final model over epochs for several η·λ, computed and drawn: Figure 1 of paper 003 at a plan's settings.
+"""ε of the final model over epochs for several η·λ, drawn: Figure 1 of the convex ReLU paper at a plan's settings.
 
 As long as η ≤ 2/(β + 2λ), step t contracts by 1 − η_t·λ, so that at a given noise ε depends on step and ridge through
 their product alone.
@@ -16,12 +16,12 @@ import numpy as np
 from tacit import _validate
 from tacit.accounting.pld import upper_only
 from tacit.errors import InvalidInput
-from tacit.mechanism import Cyclic, Mechanism, Partition, batch_count
+from tacit.mechanism import Partition, batch_count
 from tacit.report.cyclic import TITLES, CyclicCurve, CyclicReport
 from tacit.report.methods import METHODS
 from tacit.report.plan import rounded_up
 from tacit.report.settings import Settings
-from tacit.solvers.hidden import CyclicPlan, plan_cyclic
+from tacit.solvers.hidden import CertifiedNumbers, plan_cyclic
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,31 +50,29 @@ def _epochs(last: int, points: int) -> list[int]:
     return sorted({*np.concatenate([early, later]).round().astype(int).tolist(), 1, last})
 
 
-def _default_products(plan: CyclicPlan) -> list[float]:
+def _default_products(plan: CertifiedNumbers) -> list[float]:
     """Around the plan's own η·λ; if that is 0, about 1, 3 and 10 over the steps: a start shrinks by e⁻¹, e⁻³, e⁻¹⁰."""
     own = plan.step_size * plan.l2
     wanted = [own / 10, own / 3, own, 3 * own] if own else [x / len(plan.step_sizes) for x in (0, 1, 3, 10)]
     return [value for value in (float(f"{x:.0e}") if x != own else own for x in wanted) if value <= LARGEST]
 
 
-def _is_balanced(plan: CyclicPlan) -> bool:
+def _is_balanced(plan: CertifiedNumbers) -> bool:
     return float(plan.step_sizes[-1]) < plan.step_size
 
 
-def _is_secret(plan: CyclicPlan) -> bool:
-    (part,) = plan.certificate.plan
-    sampling = part.sampling if isinstance(part, Mechanism) else None
-    return isinstance(sampling, Cyclic) and sampling.partition is Partition.SECRET
+def _is_secret(plan: CertifiedNumbers) -> bool:
+    return plan.partition is Partition.SECRET
 
 
-def _batch_size(plan: CyclicPlan) -> int:
+def _batch_size(plan: CertifiedNumbers) -> int:
     """Plans keep k, not b: the least b with this k."""
     k = plan.n_batches
     first = max(1, int(plan.n / (k + 0.5)))
     return next(b for b in range(first, plan.n + 1) if batch_count(plan.n, b) == k)
 
 
-def _with(plan: CyclicPlan, delta: float, epochs: int, step_size: float, l2: float) -> float:
+def _with(plan: CertifiedNumbers, delta: float, epochs: int, step_size: float, l2: float) -> float:
     """ε of the plan with other epochs, step and ridge, at the same noise."""
     k = plan.n_batches
     found = plan_cyclic(
@@ -89,14 +87,14 @@ def _with(plan: CyclicPlan, delta: float, epochs: int, step_size: float, l2: flo
         step_size=step_size,
         decay=_is_balanced(plan) and k * epochs > 1,
         view=plan.view,
-        adjacency=plan.certificate.adjacency,
+        adjacency=plan.adjacency,
         partition="secret" if _is_secret(plan) and plan.view == "final_model" else "fixed",
         noise_multiplier=plan.noise_multiplier,
     )
     return found.certificate.epsilon(delta)
 
 
-def _hidden_curve(plan: CyclicPlan, delta: float, name: str, product: float, own: bool) -> CyclicCurve:
+def _hidden_curve(plan: CertifiedNumbers, delta: float, name: str, product: float, own: bool) -> CyclicCurve:
     eta, l2 = plan.step_size, plan.l2
     if not own:  # a step that would expand with this ridge is shortened: only the product counts
         eta = min(eta, 2 * (1 - product) / plan.smoothness)
@@ -107,7 +105,7 @@ def _hidden_curve(plan: CyclicPlan, delta: float, name: str, product: float, own
     return CyclicCurve(name, product, own, tuple(epochs), (*epsilon, last))
 
 
-def _sampled_curve(plan: CyclicPlan, delta: float, name: str) -> CyclicCurve | None:
+def _sampled_curve(plan: CertifiedNumbers, delta: float, name: str) -> CyclicCurve | None:
     """Poisson batches with the plan's noise; None if that noise is too little, or the steps are too many."""
     run = Settings(
         n=plan.n,
@@ -115,7 +113,7 @@ def _sampled_curve(plan: CyclicPlan, delta: float, name: str) -> CyclicCurve | N
         epochs=plan.epochs,
         sigma=plan.noise_multiplier,
         delta=delta,
-        adjacency=plan.certificate.adjacency,
+        adjacency=plan.adjacency,
     )
     if METHODS[0].obstacle(run) is not None:
         return None
@@ -128,7 +126,7 @@ def _sampled_curve(plan: CyclicPlan, delta: float, name: str) -> CyclicCurve | N
 
 
 def curves_of(
-    plan: CyclicPlan, delta: float, *, products: Sequence[float] | None = None, name: str | None = None
+    plan: CertifiedNumbers, delta: float, *, products: Sequence[float] | None = None, name: str | None = None
 ) -> tuple[CyclicCurve, ...]:
     """ε over epochs at a plan's noise: the final model for several η·λ, the plan's own among them, and Poisson batches.
 
@@ -167,7 +165,7 @@ def with_cyclic_curves(report: CyclicReport) -> CyclicReport:
 # -- drawing ----------------------------------------------------------------------------------------------
 
 
-def figure_cyclic(*plans: CyclicPlan, delta: float, products: Sequence[float] | None = None) -> Figure:
+def figure_cyclic(*plans: CertifiedNumbers, delta: float, products: Sequence[float] | None = None) -> Figure:
     """ε of the final model over epochs for several η·λ, a panel for each plan (made without pyplot).
 
     Args:
@@ -181,7 +179,7 @@ def figure_cyclic(*plans: CyclicPlan, delta: float, products: Sequence[float] | 
     Raises:
         InvalidInput: if there is no plan, one is of Poisson batches, or a product is out of range.
 
-    >>> from tacit import plan_cyclic
+    >>> from tacit.solvers.hidden import plan_cyclic
     >>> plan = plan_cyclic(1.0, 1e-5, n=600, batch_size=100, epochs=5)
     >>> figure_cyclic(plan, delta=1e-5, products=[0.01, 0.03]).savefig("epsilon.svg")  # doctest: +SKIP
     """
@@ -209,7 +207,7 @@ def draw_cyclic(report: CyclicReport) -> Figure:
     return _draw(panels, report.settings.checked_delta)
 
 
-def _draw(panels: Sequence[tuple[CyclicPlan, Sequence[CyclicCurve]]], delta: float) -> Figure:
+def _draw(panels: Sequence[tuple[CertifiedNumbers, Sequence[CyclicCurve]]], delta: float) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
 
@@ -231,7 +229,7 @@ def _draw(panels: Sequence[tuple[CyclicPlan, Sequence[CyclicCurve]]], delta: flo
     return figure
 
 
-def _panel(ax: Axes, plan: CyclicPlan, curves: Sequence[CyclicCurve], hues: dict[float, str]) -> None:
+def _panel(ax: Axes, plan: CertifiedNumbers, curves: Sequence[CyclicCurve], hues: dict[float, str]) -> None:
     from matplotlib.ticker import MaxNLocator
 
     colours = [_SAMPLED if curve.product is None else hues[curve.product] for curve in curves]
@@ -295,12 +293,12 @@ def _label(curve: CyclicCurve, top: float) -> str:
     return f"ηλ = {curve.product:.3g}" + (" (the plan)" if curve.own else "")
 
 
-def _caption(panels: Sequence[tuple[CyclicPlan, Sequence[CyclicCurve]]], delta: float) -> str:
+def _caption(panels: Sequence[tuple[CertifiedNumbers, Sequence[CyclicCurve]]], delta: float) -> str:
     plan = panels[0][0]
     batches = f"{plan.n_batches} batch{'es' if plan.n_batches > 1 else ''}{' (secret)' if _is_secret(plan) else ''}"
     sentences = [
         f"n = {plan.n}, {batches}, C = {plan.bound:.4g}, β = {plan.smoothness:.4g}, δ = {delta:g}, "
-        f"{plan.certificate.adjacency.value}.",
+        f"{plan.adjacency.value}.",
         "Each point is a run planned for that many epochs, with the panel's noise. ηλ and σ are those of the first "
         "step; of η and λ only the product counts (η ≤ 2/(β + 2λ)).",
     ]

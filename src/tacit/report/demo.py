@@ -20,6 +20,7 @@ from sklearn.preprocessing import StandardScaler
 
 from tacit.accounting import Certificate
 from tacit.estimators import DPLogisticRegression
+from tacit.inputs.progress import watching
 
 __all__ = ["UPPER_BOUNDS", "Demo", "run_demo"]
 
@@ -149,8 +150,8 @@ def run_demo(progress: Callable[[int, int], None] | None = None) -> Demo:
             feature_bounds=(np.zeros(len(high)), high),
             classes=list(data.target_names),
         )
-        model._progress = progress
-        model.fit(X, y)
+        with watching(model, progress):
+            model.fit(X, y)
         private[epsilon] = (float(model.score(X_test, y_test)), model.notes_)
         certificates.append(model.certificate_)
     return Demo(

@@ -1,8 +1,7 @@
-"""Solvers of linear models: post-processing of what the channel releases."""
+"""What asks: solvers turn what a session releases into a model, and have no record in their scope."""
 
-from tacit.solvers.auto import SOLVERS, choose, named
-from tacit.solvers.base import Budget, LinearSolver, Prepared, Session, Solution
-from tacit.solvers.blocks import BlockPlan, plan_blocks, run_blocks
+from tacit.solvers.base import SOLVERS, VIEWS, Budget, Solution, Solver, choose, solver_factory
+from tacit.solvers.constant import ConstantModel
 from tacit.solvers.coordinate import CoordinateDescent
 from tacit.solvers.cyclic import NoisyCyclicDescent
 from tacit.solvers.gradient import NoisyGradientDescent, ProximalSGD
@@ -12,22 +11,19 @@ from tacit.solvers.statistics import NoisyStatistics
 
 __all__ = [
     "SOLVERS",
-    "BlockPlan",
+    "VIEWS",
     "Budget",
+    "ConstantModel",
     "CoordinateDescent",
-    "LinearSolver",
     "MetricDescent",
     "NoisyCyclicDescent",
     "NoisyGradientDescent",
     "NoisyStatistics",
     "Optimised",
-    "Prepared",
     "ProximalSGD",
-    "Session",
     "Solution",
+    "Solver",
     "balanced_shares",
     "choose",
-    "named",
-    "plan_blocks",
-    "run_blocks",
+    "solver_factory",
 ]

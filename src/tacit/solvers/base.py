@@ -1,8 +1,10 @@
-"""What every solver of linear models offers: everything public first, then records.
+"""What every solver offers: a plan from public numbers, and a solution from what a session releases.
 
-prepared = solver.prepare(task, budget)      # public: block sizes, steps, clips, noise; no record is read
-certificate = certify(prepared.plan)         # reserved in the ledger by the caller
-solution = prepared.solve(records, session)  # post-processing of what the channels release
+    plan = solver.plan(problem, budget)                    # public: steps, clips, noise; no record is read
+    certificate = certify(plan)                            # reserved by ``open_session``
+    solution = solver.solve(problem, budget, session)      # post-processing of what the session releases
+
+A solver has a session and no record in its scope, so it cannot leak one: post-processing by type, not by discipline.
 """
 
 from __future__ import annotations
@@ -12,19 +14,28 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
-from tacit.accounting import Certificate, calibrate, gdp_epsilon, gdp_mu
-from tacit.errors import InvalidInput
+from tacit.accounting import calibrate, gdp_epsilon, gdp_mu
+from tacit.errors import InvalidInput, NotCovered
 from tacit.mechanism import Adjacency, Mechanism, Plan, Schedule
-from tacit.problem import Records, Task
-from tacit.run import Channel, ClippedSum, Streams
+from tacit.problem import Problem
+from tacit.release import Session
 
-__all__ = ["VIEWS", "Budget", "LinearSolver", "Prepared", "Session", "Solution", "release_once"]
+__all__ = [
+    "LARGEST_GRAM",
+    "SOLVERS",
+    "VIEWS",
+    "Budget",
+    "Solution",
+    "Solver",
+    "choose",
+    "solver_factory",
+]
 
 Array = NDArray[np.float64]
 VIEWS = ("all_iterates", "final_model")
@@ -32,7 +43,8 @@ VIEWS = ("all_iterates", "final_model")
 
 @lru_cache
 def _mu(epsilon: float, delta: float) -> float:
-    return float(gdp_mu(epsilon, delta))  # a search: worth keeping over refits
+    with np.errstate(all="ignore"):  # a search underflows on its way; the caller's "raise" is not meant for it
+        return float(gdp_mu(epsilon, delta))  # worth keeping over refits
 
 
 @dataclass(frozen=True)
@@ -67,7 +79,7 @@ class Budget:
 
     @property
     def mu(self) -> float:
-        """What each copy may spend, a hair below so that sums of squares stay within the whole."""
+        """μ/√copies, reduced by 1e-12 so that rounding cannot push the composition above μ."""
         return self.whole_mu * (1 - 1e-12) / math.sqrt(self.copies)
 
     def part(self, share: float) -> Budget:
@@ -110,33 +122,6 @@ class Budget:
         )
 
 
-@dataclass
-class Session:
-    """The way from a certificate to its channels, in order.
-
-    Attributes:
-        certificate: of the whole plan.
-        records: n.
-        streams: randomness.
-        first: which part of the plan is this session's first (several solvers may share one plan).
-        progress: called with (done, all) by long work.
-    """
-
-    certificate: Certificate
-    records: int
-    streams: Streams
-    first: int = 0
-    progress: Callable[[int, int], None] | None = None
-
-    def channel(self, part: int) -> Channel:
-        """The channel of one part."""
-        return Channel(self.certificate, self.records, streams=self.streams, part=self.first + part)
-
-    def public(self, purpose: str) -> np.random.Generator:
-        """Randomness that need not be secret (which coordinates to update)."""
-        return self.streams.child(purpose).at("public")
-
-
 @dataclass(frozen=True, eq=False)
 class Solution:
     """What a solver returns, in mapped units.
@@ -152,32 +137,125 @@ class Solution:
     notes: tuple[str, ...] = field(default=())
 
 
-class Prepared(ABC):
-    """A solver with every public choice made.
+SOLVERS: dict[str, type[Solver]] = {}
+"""Every solver that was defined, by name."""
+
+
+class Solver(ABC):
+    """A way to fit a linear model; a frozen record of settings.
 
     Attributes:
-        plan: what it will release.
-        declared: what the user vouches for beyond it; the certificate carries it as marks.
+        name: as a parameter of estimators, and in files.
+        needs: attributes of the loss that must be true.
+        final_model_only: whether its guarantee is about the final model alone.
+        one_pass: whether it reads the data once, so that a number of passes has no effect on it.
     """
 
-    plan: Plan
-    declared: tuple[str, ...] = ()
+    name: ClassVar[str]
+    needs: ClassVar[tuple[str, ...]] = ()
+    final_model_only: ClassVar[bool] = False
+    one_pass: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "name" not in vars(cls):
+            return
+        known = SOLVERS.get(cls.name)
+        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise InvalidInput(f"a solver named {cls.name!r} exists already: choose another name")
+        SOLVERS[cls.name] = cls
+
+    @classmethod
+    def of(cls, passes: float | None, clip: float | None) -> Self:
+        """From an estimator's ``max_passes`` and ``clip``; None for the solver's rule."""
+        return cls()
+
+    def check(self, problem: Problem, budget: Budget) -> None:
+        """Refuse a problem or a promise that this solver does not fit, naming both.
+
+        Args:
+            problem: what to minimise.
+            budget: what to spend.
+
+        Raises:
+            InvalidInput: if the solver shows its final model only, and more is asked for.
+            NotCovered: if the loss lacks what the solver needs.
+        """
+        if self.final_model_only and budget.view != "final_model":
+            raise InvalidInput(
+                f"solver={self.name!r} shows its final model only: set view='final_model', or use another solver"
+            )
+        for attribute in self.needs:
+            if not getattr(problem.loss, attribute):
+                kind = type(problem.loss).__name__
+                raise NotCovered(
+                    f"loss: solver={self.name!r} requires a loss that is {attribute}, and {kind} does not declare "
+                    f"{attribute}=True; use another solver or loss",
+                    axis="loss",
+                )
+
+    def declared(self, problem: Problem) -> tuple[str, ...]:
+        """What the certificate must say that the user vouches for."""
+        return ()
 
     @abstractmethod
-    def solve(self, records: Records, session: Session) -> Solution:
+    def plan(self, problem: Problem, budget: Budget) -> Plan:
+        """Make every public choice; refuse what no theorem covers."""
+
+    @abstractmethod
+    def solve(self, problem: Problem, budget: Budget, session: Session) -> Solution:
         """Run the plan."""
 
 
-class LinearSolver(ABC):
-    """A way to fit a linear model."""
-
-    name: ClassVar[str]
-
-    @abstractmethod
-    def prepare(self, task: Task, budget: Budget) -> Prepared:
-        """Make every public choice; refuse what no theorem covers."""
+LARGEST_GRAM = 2000
+"""Coordinates up to which a noisy second-moment matrix is formed."""
 
 
-def release_once(session: Session, part: int, total: ClippedSum) -> Array:
-    """A single noisy sum that depends on no state."""
-    return np.asarray(session.channel(part).release(total, np.zeros((1, 1)))[0])
+def choose(problem: Problem, budget: Budget) -> type[Solver]:
+    """The rule of ``solver="auto"``, fixed before it was benchmarked; it reads nothing but these two.
+
+    1. ``view="final_model"``: noisy gradient descent with the last-iterate certificate.
+    2. Up to 2000 coordinates: metric descent, which degrades to a constant model by itself when x = nμ/p is small.
+    3. More: coordinate descent with private smoothness.
+
+    Args:
+        problem: what to minimise.
+        budget: what may be spent.
+
+    Returns:
+        The class of the solver.
+    """
+    if budget.view == "final_model":
+        return SOLVERS["cyclic"]
+    return SOLVERS["metric" if problem.facts.size <= LARGEST_GRAM else "coordinate"]
+
+
+def solver_factory(solver: object, passes: float | None, clip: float | None) -> Callable[[Problem, Budget], Solver]:
+    """From the parameters of an estimator to a choice of solver.
+
+    Args:
+        solver: "auto", a name of SOLVERS, or a solver object.
+        passes: how often the data may be read, None for the solver's rule.
+        clip: the solver's clip, None for its rule.
+
+    Returns:
+        A function of the problem and the budget.
+
+    Raises:
+        InvalidInput: if a setting is out of range, or has no effect on the solver.
+    """
+    for name, value in (("max_passes", passes), ("clip", clip)):
+        if value is None:
+            continue
+        if isinstance(solver, Solver):
+            kind = type(solver).__name__
+            raise InvalidInput(f"{name} has no effect with a solver object: leave it out, and set up the {kind}")
+        _validate.positive(**{name: value})
+    if isinstance(solver, Solver):
+        return lambda problem, budget: solver
+    name = _validate.one_of(("auto", *sorted(SOLVERS)), solver=solver)
+    if name == "auto":
+        return lambda problem, budget: choose(problem, budget).of(passes, clip)
+    if SOLVERS[name].one_pass and passes is not None:
+        raise InvalidInput(f"max_passes has no effect with solver={name!r}, which makes one release: leave it out")
+    return lambda problem, budget: SOLVERS[name].of(passes, clip)

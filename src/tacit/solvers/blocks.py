@@ -1,4 +1,4 @@
-"""Block coordinate descent on multi-convex problems: plans with certificates, and the sweep that runs them.
+"""Block coordinate descent on multi-convex problems: plans with certificates, and the solver that runs them.
 
 A step draws a batch and updates the released blocks one after another, each from its own noisy sum over the same batch
 (Gauss–Seidel). Whatever happens to a noisy sum is post-processing, so the certificate is the composition over **all**
@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
-from tacit._digits import up
+from tacit._codec import described
+from tacit._digits import format_up
 from tacit.accounting import Certificate, calibrate, certify
 from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
 from tacit.mechanism import (
@@ -33,23 +34,12 @@ from tacit.mechanism import (
     View,
     batch_count,
 )
-from tacit.problem import Penalty
-from tacit.run import Channel
-from tacit.run.blocks import (
-    Block,
-    BlockProblem,
-    BlockSum,
-    GradientStep,
-    Position,
-    Together,
-    Values,
-    joined,
-)
-from tacit.run.channel import noise_std
+from tacit.problem.blocks import Block, Position, Values, joined, separated
+from tacit.release import BlockChain, BlockProblem, BlockSum, Session
 from tacit.solvers.base import VIEWS
 from tacit.solvers.schedules import NoiseSchedule, noise_variances
 
-__all__ = ["ORDERS", "SAMPLINGS", "BlockPlan", "plan_blocks", "run_blocks"]
+__all__ = ["ORDERS", "SAMPLINGS", "BlockDescent", "BlockLayout", "BlockPlan", "plan_blocks"]
 
 Array = NDArray[np.float64]
 SAMPLINGS = ("cyclic", "poisson", "full")
@@ -57,6 +47,7 @@ ORDERS = ("gauss-seidel", "jacobi")
 """Whether a block's sum is taken at what the blocks before it have just become, or all at the beginning of the step."""
 
 
+@described("BlockPlan")
 @dataclass(frozen=True, eq=False)
 class BlockPlan:
     """Consistent numbers for a run, with their certificate. All of it is public.
@@ -94,6 +85,11 @@ class BlockPlan:
         return self.n / self.n_batches
 
     @property
+    def chain(self) -> BlockChain:
+        """The chain of a run that shows its final model only."""
+        return BlockChain(self.blocks, self.n, self.n_batches)
+
+    @property
     def mechanism(self) -> Mechanism:
         """The releases of the blocks: the first part of the certified plan."""
         part = self.certificate.plan.parts[0]
@@ -104,8 +100,8 @@ class BlockPlan:
         """Describe the plan in one line."""
         names = ", ".join(block.name for block in self.blocks)
         return (
-            f"ε = {up(self.certificate.epsilon(delta))} at δ = {delta:g} ({self.certificate.view}): blocks {names}; "
-            f"{self.epochs} epochs of {self.n_batches} batches, {self.sampling}"
+            f"ε = {format_up(self.certificate.epsilon(delta))} at δ = {delta:g} ({self.certificate.view}): "
+            f"blocks {names}; {self.epochs} epochs of {self.n_batches} batches, {self.sampling}"
         )
 
 
@@ -133,10 +129,10 @@ def plan_blocks(
 
     Release i of step t has Δ/σ = √(share_i/o(k, j))/x; x is calibrated on the composition of all of them.
 
-    Formal guarantee: a run of the plan (``run_blocks``) satisfies ``plan.certificate``.
+    Formal guarantee: a run of the plan (``BlockDescent``) satisfies ``plan.certificate``.
 
     Assumptions: each record's contribution to a block is clipped to its bound (enforced by the default ``total``, and
-    tested for those of registered problems); hidden variables are recomputed from released blocks and one record.
+    tested for those of problems that override it); hidden variables are recomputed from released blocks and one record.
 
     Args:
         epsilon: ε, or None if ``noise_multiplier`` is given.
@@ -154,8 +150,8 @@ def plan_blocks(
         view: "all_iterates", or "final_model" with a ``coupling``.
         coupling: L, (p, p): how much block i's map, step and all, stretches block j; you vouch for it.
         noise_multiplier: x itself.
-        extra_mechanism: one more mechanism of the same plan, from √(Σ (Δ/σ)²) over the block releases that read one
-            record (the expected number of them under Poisson sampling): it is calibrated along with them.
+        extra_mechanism: makes one more mechanism of the same plan, from √(Σ (Δ/σ)²) over the block releases that read
+            one record (the expected number of them under Poisson sampling): it is calibrated along with them.
         unit: whose data a record is.
         label: for people.
 
@@ -166,44 +162,130 @@ def plan_blocks(
         InvalidInput: if arguments are out of range or contradict each other.
         NotCovered: for a final model that no theorem is about.
     """
-    described, records, passes = _blocks(blocks), _validate.positive_int(n=n), _validate.positive_int(epochs=epochs)
-    relation, shown = Adjacency.parse(adjacency), _validate.one_of(VIEWS, view=view)
-    turns = _validate.one_of(ORDERS, order=order)
-    if turns == "jacobi" and shown == "final_model":
-        raise NotCovered("view: the block-shift theorem is about Gauss–Seidel sweeps: leave order out", axis="view")
     if (epsilon is None) == (noise_multiplier is None):
         raise InvalidInput("give either epsilon or noise_multiplier: one follows from the other")
-    k = _batches(records, batch_size, sampling)
-    variances = noise_variances(noise_schedule, passes, k).ravel()
-    relative = np.sqrt(_shares(shares, described)[None, :] / (variances[:, None] / variances.min()))
-    how = _sampling(sampling, k)
-    lipschitz = _coupling(coupling, described, variances, shown)
+    layout = BlockLayout.of(
+        blocks=blocks,
+        n=n,
+        batch_size=batch_size,
+        epochs=epochs,
+        sampling=sampling,
+        noise_schedule=noise_schedule,
+        shares=shares,
+        order=order,
+        adjacency=adjacency,
+        view=view,
+        coupling=coupling,
+        extra_mechanism=extra_mechanism,
+        unit=unit,
+        label=label,
+    )
+    if noise_multiplier is not None:
+        x = _validate.positive(noise_multiplier=noise_multiplier)
+        return layout.plan(x, certify(layout.make(x), delta=_validate.delta(delta)))
+    assert epsilon is not None
+    return layout.calibrated(epsilon, delta)
 
-    def make(noise: float) -> Plan:
-        ratio = relative / noise
+
+@dataclass(frozen=True, eq=False)
+class BlockLayout:
+    """A run with every public choice made but the amount of noise.
+
+    Attributes:
+        blocks: in the order of a sweep.
+        n: records.
+        n_batches: batches in an epoch.
+        epochs: K.
+        sampling: how batches are drawn.
+        relative: Δ/σ at a noise multiplier of 1, (steps, blocks).
+        adjacency: the relation.
+        view: what may be shown.
+        order: of the blocks within a step.
+        coupling: L for a final-model guarantee, or None.
+        extra_mechanism: makes one more mechanism, or None.
+        unit: whose data a record is.
+        label: for people.
+    """
+
+    blocks: tuple[Block, ...]
+    n: int
+    n_batches: int
+    epochs: int
+    sampling: str
+    relative: Array
+    adjacency: Adjacency
+    view: str
+    order: str
+    coupling: Array | None
+    extra_mechanism: Callable[[float], Mechanism] | None
+    unit: str
+    label: str
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        blocks: Sequence[Block],
+        n: int,
+        batch_size: int | None = None,
+        epochs: int = 10,
+        sampling: str = "cyclic",
+        noise_schedule: NoiseSchedule = "constant",
+        shares: Mapping[str, float] | None = None,
+        order: str = "gauss-seidel",
+        adjacency: Adjacency | str = Adjacency.REPLACE_ONE,
+        view: str = "all_iterates",
+        coupling: ArrayLike | None = None,
+        extra_mechanism: Callable[[float], Mechanism] | None = None,
+        unit: str = "record",
+        label: str = "block coordinate descent",
+    ) -> BlockLayout:
+        """From the arguments of ``plan_blocks``, checked."""
+        described, records, passes = _blocks(blocks), _validate.positive_int(n=n), _validate.positive_int(epochs=epochs)
+        relation, shown = Adjacency.parse(adjacency), _validate.one_of(VIEWS, view=view)
+        turns = _validate.one_of(ORDERS, order=order)
+        if turns == "jacobi" and shown == "final_model":
+            raise NotCovered("view: the block-shift theorem is about Gauss–Seidel sweeps: leave order out", axis="view")
+        k = _batches(records, batch_size, sampling)
+        variances = noise_variances(noise_schedule, passes, k).ravel()
+        relative = np.sqrt(_shares(shares, described)[None, :] / (variances[:, None] / variances.min()))
+        lipschitz = _coupling(coupling, described, variances, shown)
+        said = (sampling, relative, relation, shown, turns, lipschitz, extra_mechanism, unit, label)
+        return cls(described, records, k, passes, *said)
+
+    def make(self, noise: float) -> Plan:
+        """What a run with this noise multiplier releases."""
+        ratio, how = self.relative / noise, _sampling(self.sampling, self.n_batches)
         seen: View = AllIterates()
-        if lipschitz is not None:
-            seen = _sweeps(lipschitz, described, ratio[0], relation, how, records / k)
+        if self.coupling is not None:
+            chain = BlockChain(self.blocks, self.n, self.n_batches)
+            seen = _sweeps(self.coupling, chain, ratio[0], self.adjacency, how)
         first = Mechanism(
-            adjacency=relation,
+            adjacency=self.adjacency,
             ratio=Schedule(ratio.ravel()),
             steps=len(ratio),
-            releases=len(described),
+            releases=len(self.blocks),
             sampling=how,
             view=seen,
-            unit=unit,
-            label=label,
+            unit=self.unit,
+            label=self.label,
         )
-        return Plan.of(first) if extra_mechanism is None else Plan.of(first, extra_mechanism(_strength(ratio, k)))
+        extra = self.extra_mechanism
+        return Plan.of(first) if extra is None else Plan.of(first, extra(_strength(ratio, self.n_batches)))
 
-    if noise_multiplier is None:
-        assert epsilon is not None
-        found = calibrate(make, epsilon=epsilon, delta=delta, lower=1e-9)
-        x, certificate = found.value, found.certificate
-    else:
-        x = _validate.positive(noise_multiplier=noise_multiplier)
-        certificate = certify(make(x), delta=_validate.delta(delta))
-    return BlockPlan(described, records, k, passes, sampling, relative / x, certificate, shown, turns)
+    def calibrated(self, epsilon: float, delta: float) -> BlockPlan:
+        """The plan of the least noise at which a run is (ε, δ)-DP."""
+        found = calibrate(self.make, epsilon=epsilon, delta=delta, lower=1e-9)
+        return self.plan(found.value, found.certificate)
+
+    def plan(self, noise: float, certificate: Certificate) -> BlockPlan:
+        """The plan of this noise multiplier, with its certificate."""
+        ratio, turns = self.relative / noise, (self.n_batches, self.epochs)
+        return BlockPlan(self.blocks, self.n, *turns, self.sampling, ratio, certificate, self.view, self.order)
+
+    def noise_of(self, ratio: Array) -> float:
+        """The noise multiplier at which the first release has its part of ``ratio``."""
+        return float(self.relative.ravel()[0] / ratio.ravel()[0])
 
 
 def _blocks(blocks: Sequence[Block]) -> tuple[Block, ...]:
@@ -263,15 +345,7 @@ def _coupling(coupling: ArrayLike | None, blocks: tuple[Block, ...], variances: 
     L = _validate.nonnegative_array("coupling", coupling)
     if L.shape != (len(blocks), len(blocks)):
         raise InvalidInput(f"coupling must have shape {(len(blocks), len(blocks))}, got {L.shape}")
-    plain = all(
-        type(block.update) is GradientStep  # a subclass might remember
-        and not callable(block.update.step_size)
-        and block.update.constraint is None
-        and (block.update.penalty is None or type(block.update.penalty) is Penalty)
-        and block.release_size == block.start.size
-        for block in blocks
-    )
-    if not plain or np.ptp(variances) > 0:
+    if any(block.hidden_step is None for block in blocks) or np.ptp(variances) > 0:
         raise NotCovered(
             "view: the block-shift theorem covers gradient steps of constant size and noise, with a prox of a penalty; "
             "take view='all_iterates' for other updates and schedules",
@@ -280,81 +354,96 @@ def _coupling(coupling: ArrayLike | None, blocks: tuple[Block, ...], variances: 
     return L
 
 
-def _sweeps(
-    L: Array, blocks: tuple[Block, ...], ratio: Array, relation: Adjacency, sampling: Sampling, expected: float
-) -> BlockSweeps:
-    """The noise of the state is η·σ/b."""
+def _sweeps(L: Array, chain: BlockChain, ratio: Array, relation: Adjacency, sampling: Sampling) -> BlockSweeps:
     full = relation is Adjacency.REPLACE_ONE and isinstance(sampling, FullBatch)
-    s = []
-    for block, r in zip(blocks, ratio, strict=True):
-        assert isinstance(block.update, GradientStep)
-        assert isinstance(block.update.step_size, float | int)
-        moved = block.reach if full else relation.sum_factor * block.bound
-        s.append(block.update.step_size * moved / r / expected)
-    return BlockSweeps(coupling=FrozenArray(L), noise_std=FrozenArray(s))
+    moved = [block.reach if full else relation.sum_factor * block.bound for block in chain.blocks]
+    return BlockSweeps(coupling=FrozenArray(L), noise_std=FrozenArray(chain.state_noise(np.array(moved) / ratio)))
 
 
-def run_blocks(
-    plan: BlockPlan,
-    problem: BlockProblem,
-    channel: Channel,
-    progress: Callable[[int, int], None] | None = None,
-    *,
-    replicas: int = 1,
-) -> Values:
-    """Sweeps over the blocks, as planned.
+@dataclass(frozen=True, eq=False)
+class BlockDescent:
+    """Sweeps over the blocks of a problem, as planned. It has a session and no record in its scope.
 
-    Args:
-        plan: whose certificate the channel serves.
-        problem: registered; its blocks must be those that were planned.
-        channel: with all steps to take.
-        progress: called with (steps done, steps).
-        replicas: of the channel, for audits; the values then have a leading axis.
+    Formal guarantee: everything that a run returns satisfies ``plan.certificate``. Where that is about the final model
+    only, the session owns the blocks until the end (``Session.run_chain``).
 
-    Returns:
-        The last value of each block.
-
-    Raises:
-        MechanismMismatch: if plan, problem and channel do not belong together; no record is read then.
+    Attributes:
+        plan: public numbers.
+        problem: what records contribute; its blocks are those that were planned.
     """
-    _check(plan, problem, channel)
-    together = Together(problem) if plan.order == "jacobi" and replicas == 1 else None
-    totals = [BlockSum(problem, i, together) for i in range(len(plan.blocks))]
-    values: list[Values] = [tuple(block.start.copy() for block in plan.blocks) for _ in range(replicas)]
-    for step in range(plan.steps):
-        state = _stacked(values)
-        for i, total in enumerate(totals):
-            if plan.order == "gauss-seidel" and i > 0:
-                state = _stacked(values)
-            sigma = noise_std(channel.mechanism, total, step * len(totals) + i)
-            noisy = channel.release(total, state)
-            values = [_updated(plan, i, now, out, step, sigma) for now, out in zip(values, noisy, strict=True)]
-        if progress is not None:
-            progress(step + 1, plan.steps)
-    return values[0] if replicas == 1 else tuple(np.stack(parts) for parts in zip(*values, strict=True))
+
+    plan: BlockPlan
+    problem: BlockProblem
+
+    def __post_init__(self) -> None:
+        if [block.constants for block in self.problem.blocks] != [block.constants for block in self.plan.blocks]:
+            raise MechanismMismatch(
+                "the problem's blocks are not those that were planned: names, shapes or bounds differ"
+            )
+
+    def solve(self, session: Session, part: int = 0) -> Values:
+        """Run the plan.
+
+        Args:
+            session: opened for the plan's certificate, with all steps to take.
+            part: of the session's plan that the blocks are.
+
+        Returns:
+            The last value of each block; one row per replica in audits.
+
+        Raises:
+            MechanismMismatch: if the session serves another plan; no record is read then.
+        """
+        plan = self.plan
+        if session.mechanism(part) != plan.mechanism or session.steps_left(part) != plan.steps:
+            raise MechanismMismatch(
+                "the session serves another plan, or has taken steps: open one for plan.certificate"
+            )
+        if session.n_records not in (None, plan.n):
+            raise MechanismMismatch(f"planned for {plan.n} records, the session has {session.n_records}")
+        return self._final_model(session, part) if plan.view == "final_model" else self._every_iterate(session, part)
+
+    def _final_model(self, session: Session, part: int) -> Values:
+        chain, count = self.plan.chain, session.replicas
+        start = joined(tuple(block.start for block in self.plan.blocks))
+        queries = tuple(BlockSum(self.problem, i) for i in range(len(self.plan.blocks)))
+        last = session.run_chain(chain, queries, start if count == 1 else np.tile(start, (count, 1)), part)
+        return _stacked([separated(row, self.plan.blocks) for row in np.atleast_2d(last)])
+
+    def _every_iterate(self, session: Session, part: int) -> Values:
+        plan, count = self.plan, session.replicas
+        jacobi = plan.order == "jacobi"
+        queries = [BlockSum(self.problem, i, jacobi and count == 1) for i in range(len(plan.blocks))]
+        values: list[Values] = [tuple(block.start.copy() for block in plan.blocks) for _ in range(count)]
+        for step in range(plan.steps):
+            state = _state(values)
+            for i, query in enumerate(queries):
+                if i > 0 and not jacobi:
+                    state = _state(values)
+                sigma = session.noise_std(query, part)
+                noisy = session.release(query, state, part)
+                sums = noisy[None] if count == 1 else noisy
+                values = [self._updated(i, now, out, step, sigma) for now, out in zip(values, sums, strict=True)]
+            session.tick(step + 1, plan.steps)
+        return _stacked(values)
+
+    def _updated(self, i: int, values: Values, noisy: Array, step: int, sigma: float) -> Values:
+        """All blocks after block i's update."""
+        plan, block = self.plan, self.plan.blocks[i]
+        epoch, batch = divmod(step, plan.n_batches)
+        named = dict(zip((b.name for b in plan.blocks), values, strict=True))
+        at = Position(epoch, batch, plan.n_batches, step, plan.steps, plan.expected, sigma, named)
+        new = np.array(block.update(values[i], noisy, at), np.float64)  # a copy: an update may keep its own, changed
+        if new.shape != block.shape:
+            raise MechanismMismatch(f"the update of block {block.name!r} returned shape {new.shape}, not {block.shape}")
+        return (*values[:i], new, *values[i + 1 :])
 
 
-def _stacked(values: Sequence[Values]) -> Array:
-    """One row per replica."""
-    return joined(values[0])[None] if len(values) == 1 else np.stack([joined(own) for own in values])
+def _state(values: Sequence[Values]) -> Array:
+    """What a session takes: one vector, or one row per replica."""
+    return joined(values[0]) if len(values) == 1 else np.stack([joined(own) for own in values])
 
 
-def _check(plan: BlockPlan, problem: BlockProblem, channel: Channel) -> None:
-    if channel.mechanism != plan.mechanism or channel.steps_left != plan.steps:
-        raise MechanismMismatch("the channel serves another plan, or has taken steps: open one for plan.certificate")
-    if [block.constants for block in problem.blocks] != [block.constants for block in plan.blocks]:
-        raise MechanismMismatch("the problem's blocks are not those that were planned: names, shapes or bounds differ")
-    if plan.mechanism.adjacency is not Adjacency.ADD_REMOVE and problem.records != plan.n:
-        raise MechanismMismatch(f"planned for {plan.n} records, the problem holds {problem.records}")
-
-
-def _updated(plan: BlockPlan, i: int, values: Values, noisy: Array, step: int, sigma: float) -> Values:
-    """All blocks after block i's update; nothing here has met a record."""
-    block = plan.blocks[i]
-    epoch, batch = divmod(step, plan.n_batches)
-    named = dict(zip((b.name for b in plan.blocks), values, strict=True))
-    at = Position(epoch, batch, plan.n_batches, step, plan.steps, plan.expected, sigma, named)
-    new = np.array(block.update(values[i], noisy, at), np.float64)  # a copy: an update may keep its own and change it
-    if new.shape != block.shape:
-        raise MechanismMismatch(f"the update of block {block.name!r} returned shape {new.shape}, not {block.shape}")
-    return (*values[:i], new, *values[i + 1 :])
+def _stacked(values: Sequence[Values]) -> Values:
+    """The blocks of one run, or of all replicas."""
+    return values[0] if len(values) == 1 else tuple(np.stack(parts) for parts in zip(*values, strict=True))

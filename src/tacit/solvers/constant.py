@@ -8,19 +8,22 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.problem import Logistic, Records, Task
-from tacit.run.channel import noise_std
-from tacit.run.sums import BoundedValues
-from tacit.solvers.base import Budget, LinearSolver, Prepared, Session, Solution
+from tacit._codec import described
+from tacit.mechanism import Plan
+from tacit.problem import Problem
+from tacit.release import Session
+from tacit.release.queries import BoundedSum, TargetShare
+from tacit.solvers.base import Budget, Solution, Solver
 
 __all__ = ["ConstantModel"]
 
 Array = NDArray[np.float64]
 
 
+@described("ConstantModel")
 @dataclass(frozen=True)
-class ConstantModel(LinearSolver):
-    """The mean of the target, or the share of a class, and no slopes; without an intercept, zero.
+class ConstantModel(Solver):
+    """The constant that fits the mean of the target, or the share of a class, and no slopes; zero without an intercept.
 
     Formal guarantee: one Gaussian release of a mean of numbers in [0, 1].
 
@@ -28,34 +31,37 @@ class ConstantModel(LinearSolver):
     """
 
     name: ClassVar[str] = "constant"
+    one_pass: ClassVar[bool] = True
 
-    def prepare(self, task: Task, budget: Budget) -> Prepared:
+    def plan(self, problem: Problem, budget: Budget) -> Plan:
         """One release with the whole budget."""
-        return _Prepared(task, budget)
+        return budget.shares({"noisy mean": (1.0, 1)})
 
-
-class _Prepared(Prepared):
-    def __init__(self, task: Task, budget: Budget) -> None:
-        self._task, self._x = task, task.records * budget.mu / task.size
-        self.plan = budget.shares({"noisy mean": (1.0, 1)})
-
-    def solve(self, records: Records, session: Session) -> Solution:
-        task, n = self._task, self._task.records
-        y = records.offset if records.labels is None else records.labels
-        total = BoundedValues(((y + 1) / 2)[:, None])
-        channel = session.channel(0)
-        edge = min(0.5, noise_std(channel.mechanism, total, 0) / n)
-        share = channel.release(total, np.zeros((1, 1)))[0, 0] / n
-        v = task.penalty.prox(np.zeros(task.size), 0.0)
-        errors = np.zeros(task.size)
-        if task.intercept and records.labels is None:
-            v[0], errors[0] = 2 * np.clip(share, 0.0, 1.0) - 1, 2 * edge
-        elif task.intercept:
-            pi = float(np.clip(share, edge, 1 - edge))
-            v[0] = np.log(pi / (1 - pi)) if isinstance(task.loss, Logistic) and 0 < pi < 1 else 2 * pi - 1
-            errors[0] = edge / max(pi * (1 - pi), 1e-12)
+    def solve(self, problem: Problem, budget: Budget, session: Session) -> Solution:
+        """The noisy mean as a model."""
+        loss, facts = problem.loss, problem.facts
+        query = BoundedSum(TargetShare(*loss.target_range))
+        edge = min(0.5, session.noise_std(query) / facts.n)
+        share = session.release(query)[0] / facts.n
+        v, errors = problem.penalty.prox(np.zeros(facts.size), 0.0), np.zeros(facts.size)
+        if problem.intercept:
+            inside = float(np.clip(share, edge, 1 - edge) if loss.labels or loss.positive else np.clip(share, 0.0, 1.0))
+            v[0], errors[0] = _fitted(problem, inside, edge)
+        x = facts.n * budget.mu / facts.size
         note = (
-            f"constant model: x = records × μ / coordinates = {self._x:.2g} is below 3, so slopes would be noise; more "
+            f"constant model: x = records × μ / coordinates = {x:.2g} is below 3, so slopes would be noise; more "
             "records, fewer features or a larger ε help"
         )
         return Solution(v, errors, (note,))
+
+
+def _fitted(problem: Problem, share: float, edge: float) -> tuple[float, float]:
+    """The constant f for a mean target, and its standard error."""
+    loss, (low, high) = problem.loss, problem.loss.target_range
+    mean = low + (high - low) * share
+    if loss.labels and not 0 < share < 1:  # noise as large as the data: no odds
+        return 2 * share - 1, edge / 1e-12
+    constant = loss.constant(max(mean, 1e-12) if loss.positive else mean)
+    if loss.labels:
+        return constant, edge / max(share * (1 - share), 1e-12)
+    return constant, (high - low) * edge / (max(mean, 1e-12) if loss.positive else 1.0)

@@ -1,4 +1,4 @@
-"""DP-CD (004) and DP-SkGD (002): noisy proximal steps on random blocks of coordinates."""
+"""DP-CD and DP-SkGD: noisy proximal steps on random blocks of coordinates."""
 
 from __future__ import annotations
 
@@ -9,21 +9,26 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
+from tacit._codec import described
 from tacit.errors import InvalidInput
-from tacit.problem import Records, Task
-from tacit.run.sums import CoordinateSweep, SquareSum
-from tacit.run.sums.coordinates import Blocks
-from tacit.solvers.base import Budget, LinearSolver, Prepared, Session, Solution, release_once
+from tacit.mechanism import Plan
+from tacit.problem import Problem
+from tacit.release import Session
+from tacit.release.queries import Blocks, CoordinateSweep, SquareSum
+from tacit.solvers.base import Budget, Solution, Solver
 
 __all__ = ["SAMPLINGS", "CoordinateDescent", "draw_blocks", "overapproximation"]
 
 Array = NDArray[np.float64]
 SAMPLINGS = ("uniform", "shuffled", "importance", "nice", "independent", "partition", "full")
 SINGLE = frozenset({"uniform", "shuffled", "importance"})
+PRIVATE_SHARE = 0.1
+"""The share of μ² for private smoothness."""
 
 
+@described("CoordinateDescent")
 @dataclass(frozen=True, eq=False)
-class CoordinateDescent(LinearSolver):
+class CoordinateDescent(Solver):
     """Noisy proximal coordinate descent; DP-SGD's full gradient is the other end of the family.
 
     Step k draws a block U, releases its whitened gradient (``CoordinateSweep``) and takes prox steps 1/v_j with
@@ -51,7 +56,8 @@ class CoordinateDescent(LinearSolver):
             the last iterate.
         clip: C: coordinate j is clipped at C·√(M_j/ΣM); by default, and never above, what the loss and bounds allow.
         step: multiplies 1/v_j.
-        smoothness: "public" (from the bounds), "private" (10 % of μ²), or an array of M_j, which you vouch for.
+        smoothness: "public" (from the bounds), "private" (10 % of μ²), or an array of M_j, which the certificate lists
+            as declared.
     """
 
     name: ClassVar[str] = "coordinate"
@@ -63,18 +69,66 @@ class CoordinateDescent(LinearSolver):
     step: float = 1.0
     smoothness: str | ArrayLike = "private"
 
-    def prepare(self, task: Task, budget: Budget) -> Prepared:
-        """Draw nothing yet, but fix every number."""
+    @classmethod
+    def of(cls, passes: float | None, clip: float | None) -> CoordinateDescent:
+        """Passes and clip as they are."""
+        return cls(passes=passes, clip=clip)
+
+    def check(self, problem: Problem, budget: Budget) -> None:
+        """Known names, positive numbers, a separable penalty."""
+        super().check(problem, budget)
         _validate.one_of(SAMPLINGS, sampling=self.sampling)
         _validate.positive(step=self.step)
-        return _Prepared(self, task, budget)
+        problem.penalty.on(np.arange(1))
+        if isinstance(self.smoothness, str):
+            _validate.one_of(("public", "private"), smoothness=self.smoothness)
+        else:
+            self._given(problem)
 
-    def updates(self, task: Task, budget: Budget) -> int:
+    def declared(self, problem: Problem) -> tuple[str, ...]:
+        """Smoothness constants of the user's own."""
+        if isinstance(self.smoothness, str):
+            return ()
+        return ("declared: the given smoothness constants were not computed from the records",)
+
+    @property
+    def _private(self) -> bool:
+        return isinstance(self.smoothness, str) and self.smoothness == "private"
+
+    def plan(self, problem: Problem, budget: Budget) -> Plan:
+        """Draw nothing yet, but fix every number."""
+        updates = self.updates(problem, budget)
+        if not self._private:
+            return budget.shares({"coordinate descent": (1.0, updates)})
+        return budget.shares(
+            {"private smoothness": (PRIVATE_SHARE, 1), "coordinate descent": (1 - PRIVATE_SHARE, updates)}
+        )
+
+    def solve(self, problem: Problem, budget: Budget, session: Session) -> Solution:
+        """Release the smoothness if it is private, draw blocks, sweep."""
+        facts = problem.facts
+        M = self._smoothness(problem, budget, session)
+        tau, updates = self.block(facts.size), self.updates(problem, budget)
+        omega = facts.size if facts.row_nonzeros is None else min(facts.row_nonzeros, facts.size)
+        v = overapproximation(self.sampling, tau, omega, facts.size) * M
+        sweep = CoordinateSweep(
+            problem.loss,
+            problem.penalty,
+            draw_blocks(self.sampling, tau, updates, M, session.public_rng("blocks")),
+            clips=self._clips(problem, M),
+            steps=self.step / v,
+            divisor=facts.n,
+            inner=None if self.rounds is None else updates // self.rounds,
+        )
+        start = problem.penalty.prox(np.zeros(facts.size), 0.0)
+        return Solution(session.sweep(sweep, start, part=1 if self._private else 0))
+
+    def updates(self, problem: Problem, budget: Budget) -> int:
         """The number of releases: ``passes``·p/τ, a multiple of the rounds."""
-        tau = self.block(task.size)
-        x = task.records * budget.mu / task.size
+        size = problem.facts.size
+        x = problem.facts.n * budget.mu / size
         passes = float(np.clip(2 * x ** (1 / 3), 1, 50)) if self.passes is None else self.passes
-        count = max(round(_validate.positive(passes=passes) * task.size / tau), 1)
+        count = max(round(_validate.positive(passes=passes) * size / self.block(size)), 1)
         rounds = 1 if self.rounds is None else _validate.positive_int(rounds=self.rounds)
         return -(-count // rounds) * rounds
 
@@ -83,6 +137,34 @@ class CoordinateDescent(LinearSolver):
         if self.sampling in SINGLE:
             return 1
         return p if self.sampling == "full" else min(_validate.positive_int(block_size=self.block_size), p)
+
+    def _given(self, problem: Problem) -> Array:
+        """Smoothness constants of the user's own, checked."""
+        M, size = _validate.nonnegative_array("smoothness", self.smoothness), problem.facts.size
+        if M.shape != (size,) or not M.any():
+            raise InvalidInput(f"smoothness must hold one number per coordinate ({size}), not all zero")
+        return np.asarray(np.maximum(M, 1e-12 * M.max()))
+
+    def _smoothness(self, problem: Problem, budget: Budget, session: Session) -> Array:
+        """M_j: given, from public bounds, or from a release."""
+        facts = problem.facts
+        reach = np.where(facts.reach > 0, facts.reach, 1.0)
+        if not isinstance(self.smoothness, str):
+            return self._given(problem)
+        if not self._private:
+            return np.asarray(problem.loss.curvature * reach**2)
+        mean = session.release(SquareSum(reach)) / facts.n
+        # Three deviations of the released mean of squares: below that, noise alone could halve it, and steps diverge.
+        floor = 3 * np.sqrt(facts.size) / (budget.mu * np.sqrt(PRIVATE_SHARE)) / facts.n
+        return np.asarray(problem.loss.curvature * reach**2 * np.clip(mean, min(floor, 1.0), 1.0))
+
+    def _clips(self, problem: Problem, M: Array) -> Array:
+        facts, loss, C = problem.facts, problem.loss, self.clip
+        reach = np.where(facts.reach > 0, facts.reach, 1.0)
+        if C is None:  # a slope of one on a feature of typical size √(M/curvature)
+            C = np.sqrt(M.sum() / loss.curvature) * min(loss.slope, facts.target or 1.0)
+        shape = np.sqrt(M / M.sum())
+        return np.asarray(np.minimum(_validate.positive(clip=float(C)) * shape, loss.slope * reach))
 
 
 def overapproximation(sampling: str, tau: int, omega: int, p: int) -> float:
@@ -129,70 +211,3 @@ def draw_blocks(sampling: str, tau: int, steps: int, weights: Array, rng: np.ran
         return Blocks(np.nonzero(inside)[1].astype(np.int64), inside.sum(axis=1).astype(np.int64))
     size = len(members) // steps
     return Blocks(members.astype(np.int64), np.full(steps, size, np.int64))
-
-
-class _Prepared(Prepared):
-    def __init__(self, solver: CoordinateDescent, task: Task, budget: Budget) -> None:
-        self._solver, self._task = solver, task
-        self._updates = solver.updates(task, budget)
-        self._private = isinstance(solver.smoothness, str) and solver.smoothness == "private"
-        if self._private:
-            parts = {"private smoothness": (0.1, 1), "coordinate descent": (0.9, self._updates)}
-        else:
-            parts = {"coordinate descent": (1.0, self._updates)}
-        self.plan = budget.shares(parts)
-        self._given = None if isinstance(solver.smoothness, str) else self._checked(solver.smoothness)
-        if self._given is not None:
-            self.declared = ("declared: the given smoothness constants were not computed from the records",)
-        if self._given is None and not self._private:
-            _validate.one_of(("public", "private"), smoothness=solver.smoothness)
-        # Three deviations of the released mean of squares: below that, noise alone could halve it, and steps diverge.
-        self._floor = 3 * np.sqrt(task.size) / (budget.mu * np.sqrt(0.1)) / task.records
-
-    def _checked(self, given: ArrayLike) -> Array:
-        M = _validate.nonnegative_array("smoothness", given)
-        if M.shape != (self._task.size,) or not M.any():
-            raise InvalidInput(f"smoothness must hold one number per coordinate ({self._task.size}), not all zero")
-        return np.asarray(np.maximum(M, 1e-12 * M.max()))
-
-    def _smoothness(self, records: Records, session: Session) -> Array:
-        task = self._task
-        reach = np.where(task.reach > 0, task.reach, 1.0)
-        if self._given is not None:
-            return self._given
-        if not self._private:
-            return np.asarray(task.loss.curvature * reach**2)
-        mean = release_once(session, 0, SquareSum(records.design, reach)) / task.records
-        return np.asarray(task.loss.curvature * reach**2 * np.clip(mean, min(self._floor, 1.0), 1.0))
-
-    def _clips(self, M: Array) -> Array:
-        task, C = self._task, self._solver.clip
-        reach = np.where(task.reach > 0, task.reach, 1.0)
-        shape = np.sqrt(M / M.sum())
-        if C is None:
-            # A slope of one on a feature of typical size √(M/curvature).
-            C = np.sqrt(M.sum() / task.loss.curvature) * min(task.loss.slope, task.target_reach or 1.0)
-        natural = task.loss.slope * reach
-        return np.asarray(np.minimum(_validate.positive(clip=float(C)) * shape, natural))
-
-    def solve(self, records: Records, session: Session) -> Solution:
-        solver, task = self._solver, self._task
-        M = self._smoothness(records, session)
-        tau = solver.block(task.size)
-        omega = task.size if task.row_nonzeros is None else min(task.row_nonzeros, task.size)
-        v = overapproximation(solver.sampling, tau, omega, task.size) * M
-        blocks = draw_blocks(solver.sampling, tau, self._updates, M, session.public("blocks"))
-        sweep = CoordinateSweep(
-            records.design,
-            records.offset,
-            task.loss,
-            task.penalty,
-            blocks,
-            clips=self._clips(M),
-            steps=solver.step / v,
-            inner=None if solver.rounds is None else self._updates // solver.rounds,
-            divisor=task.records,
-        )
-        start = sweep.start(task.penalty.prox(np.zeros(task.size), 0.0))
-        end = session.channel(1 if self._private else 0).sweep(sweep, start)
-        return Solution(end.w)

@@ -10,15 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit._codec import described
 from tacit.errors import InvalidInput, NotCovered
 from tacit.mechanism import Adjacency, Mechanism, Plan, Schedule
-from tacit.problem import Design, Penalty, Records, Task
-from tacit.run import GradientChain, drive_chain
-from tacit.run.sums import LinearGradient
-from tacit.run.sums.gradient import CONVEX
-from tacit.solvers.base import Budget, LinearSolver, Prepared, Session, Solution
+from tacit.problem import Penalty, Problem
+from tacit.release import GradientChain, Session
+from tacit.release.queries import LossGradient
+from tacit.solvers.base import Budget, Solution, Solver
 from tacit.solvers.schedules import decaying
-from tacit.solvers.standardise import standardised
+from tacit.solvers.stages import standardise
 
 __all__ = ["NoisyCyclicDescent"]
 
@@ -27,8 +27,9 @@ MOMENTS = 0.1
 """The share of μ² for private standardisation."""
 
 
+@described("NoisyCyclicDescent")
 @dataclass(frozen=True)
-class NoisyCyclicDescent(LinearSolver):
+class NoisyCyclicDescent(Solver):
     """θ ← prox(θ − η_t(noisy batch mean gradient + λθ)) over disjoint batches in a fixed order; the end is released.
 
     Features are standardised privately first (a release of its own, composed with the chain).
@@ -50,6 +51,8 @@ class NoisyCyclicDescent(LinearSolver):
     """
 
     name: ClassVar[str] = "cyclic"
+    needs: ClassVar[tuple[str, ...]] = ("convex",)
+    final_model_only: ClassVar[bool] = True
     epochs: int | None = None
     batches: int | None = None
     clip: float | None = None
@@ -57,30 +60,14 @@ class NoisyCyclicDescent(LinearSolver):
     row_norm: float = 1.5
     standardise: bool = True
 
-    def prepare(self, task: Task, budget: Budget) -> Prepared:
-        """Derive every constant of the theorem, and calibrate the noise.
+    @classmethod
+    def of(cls, passes: float | None, clip: float | None) -> NoisyCyclicDescent:
+        """Epochs from the number of passes."""
+        return cls(epochs=None if passes is None else max(round(passes), 1), clip=clip)
 
-        Args:
-            task: what to minimise.
-            budget: what to spend; its view must be the final model.
-
-        Returns:
-            The prepared solver.
-
-        Raises:
-            NotCovered: if the loss is not one whose convexity is known, or the relation hides n.
-            InvalidInput: if a setting is out of range.
-        """
-        if budget.view != "final_model":
-            raise InvalidInput(
-                "solver='cyclic' shows its final model only: set view='final_model', or use another solver"
-            )
-        if type(task.loss) not in CONVEX:
-            raise NotCovered(
-                f"loss: a final-model guarantee needs a convex loss, and nobody has vouched for {task.loss.name}; use "
-                "view='all_iterates'",
-                axis="loss",
-            )
+    def check(self, problem: Problem, budget: Budget) -> None:
+        """A convex loss, a public n, and a step that does not expand."""
+        super().check(problem, budget)
         if budget.adjacency is Adjacency.ADD_REMOVE:
             raise NotCovered(
                 "adjacency: under add-remove the number of records is secret, but the chain divides by it; use "
@@ -89,59 +76,49 @@ class NoisyCyclicDescent(LinearSolver):
             )
         if not 0 < self.step <= 2:
             raise InvalidInput(f"step must lie in (0, 2] (in units of 1/β), got {self.step!r}")
-        return _Prepared(self, task, budget)
 
+    def _query(self, problem: Problem) -> LossGradient:
+        facts, loss = problem.facts, problem.loss
+        natural = float("inf") if self.standardise else facts.row_norm
+        R = min(_validate.positive(row_norm=self.row_norm) * np.sqrt(facts.size), max(natural, 1e-12))
+        slope = loss.slope if np.isfinite(loss.slope) else 0.5
+        return LossGradient(loss, slope * R if self.clip is None else _validate.positive(clip=self.clip), float(R))
 
-class _Prepared(Prepared):
-    def __init__(self, solver: NoisyCyclicDescent, task: Task, budget: Budget) -> None:
-        self._solver, self._task = solver, task
-        n = task.records
-        natural = task.row_norm if not solver.standardise else float("inf")
-        self._R = min(_validate.positive(row_norm=solver.row_norm) * np.sqrt(task.size), max(natural, 1e-12))
-        slope = task.loss.slope if np.isfinite(task.loss.slope) else 0.5
-        self._clip = slope * self._R if solver.clip is None else _validate.positive(clip=solver.clip)
-        k = int(np.clip(n // 100, 1, 16)) if solver.batches is None else _validate.positive_int(batches=solver.batches)
+    def _chain(self, problem: Problem, budget: Budget, query: LossGradient, penalty: Penalty | None) -> GradientChain:
+        """Without a ridge in every (standardised) coordinate the map is 1-Lipschitz, and that is what is certified."""
+        n = problem.facts.n
+        k = int(np.clip(n // 100, 1, 16)) if self.batches is None else _validate.positive_int(batches=self.batches)
         if k > n:
             raise InvalidInput(f"batches must not exceed the {n} records, got {k}")
-        x = n * budget.mu / task.size
-        epochs = int(np.clip(round(4 * x ** (1 / 3)), 5, 100)) if solver.epochs is None else solver.epochs
-        self._smoothness = task.loss.curvature * self._R**2
-        self._eta = solver.step / self._smoothness * decaying(_validate.positive_int(epochs=epochs) * k)
-        self._batches = k
-        self.plan = self._plan(budget)
+        x = n * budget.mu / problem.facts.size
+        epochs = int(np.clip(round(4 * x ** (1 / 3)), 5, 100)) if self.epochs is None else self.epochs
+        assert query.smoothness is not None
+        eta = self.step / query.smoothness * decaying(_validate.positive_int(epochs=epochs) * k)
+        return GradientChain(Schedule(eta), 0.0, k, n, penalty=penalty)
 
-    def _plan(self, budget: Budget) -> Plan:
-        """Without a ridge in every (standardised) coordinate the map is 1-Lipschitz, and that is what is certified."""
-        probe, chain = _Probe(self._clip, self._smoothness), self._chain(None)
+    def plan(self, problem: Problem, budget: Budget) -> Plan:
+        """Derive every constant of the theorem, and calibrate the noise."""
+        query = self._query(problem)
+        chain = self._chain(problem, budget, query, None)
 
         def make(noise: float) -> Mechanism:
-            found = chain.mechanism(probe, noise, adjacency=budget.adjacency)
+            found = chain.mechanism(query, noise, adjacency=budget.adjacency)
             return dataclasses.replace(found, unit=budget.unit, label="noisy cyclic gradient descent")
 
-        if not self._solver.standardise:
+        if not self.standardise:
             return budget.calibrated(make)
         moments = budget.mechanism(budget.mu * np.sqrt(MOMENTS), 1, "private standardisation")
         return Plan.of(moments, budget.part(1 - MOMENTS).calibrated(make))
 
-    def _chain(self, penalty: Penalty | None) -> GradientChain:
-        return GradientChain(Schedule(self._eta), 0.0, self._batches, self._task.records, penalty=penalty)
-
-    def solve(self, records: Records, session: Session) -> Solution:
-        task, design, penalty, last = self._task, records.design, self._task.penalty, 0
-        if self._solver.standardise:
-            found = standardised(session, 0, task, records)
-            X = found.apply(records.features)
-            design = Design(X if records.labels is None else X * records.labels[:, None])
-            penalty, last = penalty.rescaled(1 / found.scale), 1
-        total = LinearGradient(design, records.offset, task.loss, self._clip, row_norm=self._R)
-        start = penalty.prox(np.zeros((1, task.size)), 0.0)
-        u = drive_chain(self._chain(penalty), total, session.channel(last), start, session.progress)[0]
-        return Solution(found.back(u, intercept=task.intercept) if self._solver.standardise else u)
-
-
-@dataclass(frozen=True)
-class _Probe:
-    """The public constants of the sum, before it exists."""
-
-    bound: float
-    smoothness: float
+    def solve(self, problem: Problem, budget: Budget, session: Session) -> Solution:
+        """Standardise, then run the chain to its end."""
+        query, penalty, size = self._query(problem), problem.penalty, problem.facts.size
+        if not self.standardise:
+            chain = self._chain(problem, budget, query, penalty)
+            return Solution(session.run_chain(chain, query, penalty.prox(np.zeros(size), 0.0)))
+        standard = standardise(session, 0, problem)
+        penalty = penalty.rescaled(1 / standard.map.scale)
+        chain = self._chain(problem, budget, query, penalty)
+        start = penalty.prox(np.zeros(size), 0.0)
+        u = session.through(standard.map, parts_from=1).run_chain(chain, query, start)
+        return Solution(standard.back(u, intercept=problem.intercept))

@@ -1,4 +1,4 @@
-"""Noisy proximal gradient descent: on all records, or on Poisson batches (proximal DP-SGD)."""
+"""Noisy proximal gradient descent, on all records or on Poisson batches (proximal DP-SGD)."""
 
 from __future__ import annotations
 
@@ -9,31 +9,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit._codec import described
 from tacit.errors import InvalidInput
+from tacit.maps import Standardise
 from tacit.mechanism import Mechanism, Plan, Poisson, Schedule
-from tacit.problem import Records, Task
-from tacit.run.sums import LinearGradient
-from tacit.solvers.base import Budget, LinearSolver, Prepared, Session, Solution
+from tacit.problem import Problem
+from tacit.release import Session
+from tacit.release.queries import LossGradient
+from tacit.solvers.base import Budget, Solution, Solver
 
 __all__ = ["NoisyGradientDescent", "ProximalSGD", "default_clip"]
 
 Array = NDArray[np.float64]
 
 
-def default_clip(task: Task) -> float:
+def default_clip(problem: Problem) -> float:
     """The largest gradient that the bounds allow, or that of a unit slope on a typical record."""
-    slope = min(task.loss.slope, task.target_reach or 1.0)
-    return float(slope * task.row_norm)
+    return float(min(problem.loss.slope, problem.facts.target or 1.0) * problem.facts.row_norm)
 
 
-def _whitening(task: Task, diagonal: bool) -> Array:
-    """√M_j, M_j from public bounds, so that steps of one size suit every coordinate; 1 without preconditioning."""
-    reach = np.where(task.reach > 0, task.reach, 1.0)
-    return reach if diagonal else np.ones(task.size)
+def _descend(
+    problem: Problem, session: Session, divisor: int, *, clip: float | None, step: float, diagonal: bool
+) -> Array:
+    """W ← prox(w − η·(noisy sum)/divisor), as often as certified; coordinates scaled by their public bounds first."""
+    facts, loss = problem.facts, problem.loss
+    scale = np.where(facts.reach > 0, facts.reach, 1.0) if diagonal else np.ones(facts.size)
+    norm = float(np.sqrt(min(facts.row_nonzeros or facts.size, facts.size))) if diagonal else facts.row_norm
+    natural = loss.slope * norm
+    wanted = natural if np.isfinite(natural) else default_clip(problem)
+    query = LossGradient(loss, wanted if clip is None else min(_validate.positive(clip=clip), natural))
+    eta = step / (loss.curvature * norm**2)
+    if not (scale == 1).all():
+        session = session.through(Standardise(np.zeros(facts.size), scale))
+    penalty = problem.penalty.rescaled(1 / scale)
+    v = penalty.prox(np.zeros(facts.size), 0.0)
+    steps = session.steps_left()
+    for k in range(steps):
+        v = penalty.prox(v - eta * (session.release(query, v) / divisor), eta)
+        session.tick(k + 1, steps)
+    return np.asarray(v / scale)
 
 
+@described("NoisyGradientDescent")
 @dataclass(frozen=True)
-class NoisyGradientDescent(LinearSolver):
+class NoisyGradientDescent(Solver):
     """w ← prox(w − η(Σ clipped gradients + noise)/n), T times, on all records.
 
     Formal guarantee: exact Gaussian composition; every iterate may be shown.
@@ -53,17 +72,27 @@ class NoisyGradientDescent(LinearSolver):
     step: float = 1.0
     diagonal: bool = True
 
-    def prepare(self, task: Task, budget: Budget) -> Prepared:
+    @classmethod
+    def of(cls, passes: float | None, clip: float | None) -> NoisyGradientDescent:
+        """T from the number of passes."""
+        return cls(None if passes is None else max(round(passes), 1), clip)
+
+    def plan(self, problem: Problem, budget: Budget) -> Plan:
         """Fix every number."""
-        x = task.records * budget.mu / task.size
-        steps = int(np.clip(round(10 * x ** (1 / 3)), 10, 300)) if self.steps is None else self.steps
-        plan = budget.shares({"noisy gradient descent": (1.0, _validate.positive_int(steps=steps))})
         _validate.positive(step=self.step)
-        return _Prepared(task, plan, self.clip, self.step, self.diagonal, task.records)
+        x = problem.facts.n * budget.mu / problem.facts.size
+        steps = int(np.clip(round(10 * x ** (1 / 3)), 10, 300)) if self.steps is None else self.steps
+        return budget.shares({"noisy gradient descent": (1.0, _validate.positive_int(steps=steps))})
+
+    def solve(self, problem: Problem, budget: Budget, session: Session) -> Solution:
+        """Run it."""
+        settings = {"clip": self.clip, "step": self.step, "diagonal": self.diagonal}
+        return Solution(_descend(problem, session, problem.facts.n, **settings))  # type: ignore[arg-type]
 
 
+@described("ProximalSGD")
 @dataclass(frozen=True)
-class ProximalSGD(LinearSolver):
+class ProximalSGD(Solver):
     """The same on Poisson batches: each record is read with probability b/n at each step.
 
     Formal guarantee: Poisson-sampled Gaussians by privacy loss distributions; every iterate may be shown.
@@ -85,23 +114,20 @@ class ProximalSGD(LinearSolver):
     step: float = 1.0
     diagonal: bool = True
 
-    def prepare(self, task: Task, budget: Budget) -> Prepared:
-        """Calibrate the noise to the budget.
+    @classmethod
+    def of(cls, passes: float | None, clip: float | None) -> ProximalSGD:
+        """Passes as they are."""
+        return cls(clip=clip) if passes is None else cls(passes=passes, clip=clip)
 
-        Args:
-            task: what to minimise.
-            budget: what to spend.
-
-        Returns:
-            The prepared solver.
-
-        Raises:
-            InvalidInput: if a batch would be larger than the data.
-        """
-        n = task.records
+    def _batch(self, n: int) -> int:
         b = min(n, round(8 * np.sqrt(n))) if self.batch_size is None else self.batch_size
         if _validate.positive_int(batch_size=b) > n:
             raise InvalidInput(f"batch_size must not exceed the {n} records, got {b}")
+        return int(b)
+
+    def plan(self, problem: Problem, budget: Budget) -> Plan:
+        """Calibrate the noise to the budget."""
+        n, b = problem.facts.n, self._batch(problem.facts.n)
         steps = max(round(_validate.positive(passes=self.passes) * n / b), 1)
         _validate.positive(step=self.step)
 
@@ -115,30 +141,9 @@ class ProximalSGD(LinearSolver):
                 label="proximal DP-SGD",
             )
 
-        return _Prepared(task, budget.calibrated(make), self.clip, self.step, self.diagonal, b)
+        return budget.calibrated(make)
 
-
-class _Prepared(Prepared):
-    def __init__(self, task: Task, plan: Plan, clip: float | None, step: float, diagonal: bool, batch: int) -> None:
-        self.plan, self._task, self._batch = plan, task, batch
-        self._scale = _whitening(task, diagonal)
-        norm = task.row_norm if not diagonal else float(np.sqrt(min(task.row_nonzeros or task.size, task.size)))
-        natural = task.loss.slope * norm
-        wanted = natural if np.isfinite(natural) else default_clip(task)
-        self._clip = wanted if clip is None else min(_validate.positive(clip=clip), natural)
-        self._eta = step / (task.loss.curvature * norm**2)
-
-    def solve(self, records: Records, session: Session) -> Solution:
-        task, scale = self._task, self._scale
-        design = records.design if (scale == 1).all() else records.design.scaled(1 / scale)
-        penalty = task.penalty.rescaled(1 / scale)
-        total = LinearGradient(design, records.offset, task.loss, self._clip)
-        channel = session.channel(0)
-        v = penalty.prox(np.zeros(task.size), 0.0)
-        steps = channel.mechanism.steps
-        for k in range(steps):
-            g = channel.release(total, v[None])[0] / self._batch
-            v = penalty.prox(v - self._eta * g, self._eta)
-            if session.progress is not None:
-                session.progress(k + 1, steps)
-        return Solution(v / scale)
+    def solve(self, problem: Problem, budget: Budget, session: Session) -> Solution:
+        """Run it."""
+        settings = {"clip": self.clip, "step": self.step, "diagonal": self.diagonal}
+        return Solution(_descend(problem, session, self._batch(problem.facts.n), **settings))  # type: ignore[arg-type]

@@ -14,41 +14,51 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
-from tacit.mechanism import Mechanism, Plan, Schedule
-from tacit.problem import Design, Logistic, Loss, Penalty, Records, Task
-from tacit.run.channel import noise_std
-from tacit.run.sums import BoundedValues, GramSum, LinearGradient
-from tacit.run.sums.gram import symmetric
-from tacit.solvers.base import Budget, LinearSolver, Prepared, Session, Solution, release_once
+from tacit._codec import described
+from tacit.maps import AffineTarget, Linear
+from tacit.mechanism import Plan, Schedule
+from tacit.problem import ElasticNet, Loss, Penalty, Problem, Squared
+from tacit.release import Session
+from tacit.release.queries import (
+    BoundedSum,
+    Curvature,
+    GramSum,
+    LossGradient,
+    SlopeNorm,
+    SquaredSlope,
+    TargetDistance,
+    symmetric,
+)
+from tacit.solvers.base import Budget, Solution, Solver
 from tacit.solvers.constant import ConstantModel
-from tacit.solvers.quadratic import minimise, positive_part
-from tacit.solvers.quantile import ROUNDS, noisy_quantile
-from tacit.solvers.standardise import standardised
+from tacit.solvers.stages import ROUNDS, Standard, minimise, noisy_quantile, positive_part, standardise
 
 __all__ = ["MetricDescent"]
 
 Array = NDArray[np.float64]
 
-LEAST_X, RELIABLE_X = 3.0, 20.0
-"""Below the first only a constant model is released; below the second the fit is called unreliable."""
+MIN_SIGNAL, RELIABLE_SIGNAL = 3.0, 20.0
+"""x below the first: only a constant model is released; below the second the fit is called unreliable."""
 SHARES = {"moments": 0.08, "target scale": 0.01, "metric": 0.15, "curvature": 0.01, "residual": 0.01, "clip": 0.01}
 """Shares of μ²; what a loss does not need, and the rest, goes to the descent."""
 PSEUDO = 0.5
-"""Pseudo-records at the bounds: what keeps slopes sane where a few clipped outliers would have held them down."""
+"""Pseudo-records at the bounds: they keep slopes sane where a few clipped outliers would have held them down."""
 LARGEST_ERRORS = 256
 """Coordinates up to which standard errors are worked out."""
 BURN, BURN_WEIGHT = 0.3, 0.6
 """The share of steps that is not averaged, and the share of budget that such a step gets."""
 
 
+@described("MetricDescent")
 @dataclass(frozen=True)
-class MetricDescent(LinearSolver):
+class MetricDescent(Solver):
     """Standardise, learn a metric, descend in it; no number to tune.
 
     1. Moments of all features and the target, jointly: standardise.
-    2. Regression: a scale of the target, by noisy bisection.
+    2. Losses of any unit: a scale of the target, by noisy bisection.
     3. Σ zzᵀ of the standardised records z = (x, t), clipped to R: a metric A, and a start from its quadratic model.
-    4. Logistic: the mean curvature at the start. Regression: the mean squared residual. Both: a ceiling for the clip.
+    4. Where the loss knows its second derivative, its mean at the start. Regression: the mean squared slope. All: a
+       ceiling for the clip.
     5. T steps u ← argmin g·u + ½‖u − u_t‖²_A + ψ(u), g the sum of slopes times x, each clipped to C in the norm of A⁻¹,
        plus A^{1/2} times noise. The iterates after the first 30 % are averaged.
 
@@ -66,212 +76,252 @@ class MetricDescent(LinearSolver):
     steps: int | None = None
     clip: float | None = None
 
-    def prepare(self, task: Task, budget: Budget) -> Prepared:
+    @classmethod
+    def of(cls, passes: float | None, clip: float | None) -> MetricDescent:
+        """T from the number of passes."""
+        return cls(None if passes is None else max(round(passes), 1), clip)
+
+    def plan(self, problem: Problem, budget: Budget) -> Plan:
         """Fix every number, or fall back to a constant model if x is small."""
-        if task.records * budget.mu / task.size < LEAST_X:
-            return ConstantModel().prepare(task, budget)
-        return _Prepared(self, task, budget)
-
-
-class _Prepared(Prepared):
-    def __init__(self, solver: MetricDescent, task: Task, budget: Budget) -> None:
-        self._task, self._mu = task, budget.mu
-        self._x = x = task.records * budget.mu / task.size
-        self._clip = None if solver.clip is None else _validate.positive(clip=solver.clip)
-        default = int(np.clip(round(2.2 * x**0.45), 4, 100))
-        self._T = default if solver.steps is None else _validate.positive_int(steps=solver.steps)
-        regression = not task.loss.margin
-        tail = np.sqrt(ROUNDS) / (task.records * budget.mu * np.sqrt(SHARES["clip"]))
-        needed = {
-            "moments": 1,
-            "target scale": ROUNDS if regression else 0,
-            "metric": 1,
-            "curvature": int(isinstance(task.loss, Logistic)),
-            "residual": int(regression),
-            "clip": ROUNDS if tail < 0.5 and solver.clip is None else 0,
-        }
-        self._tail = float(tail)
-        self._parts = {name: k for k, name in enumerate(name for name, steps in needed.items() if steps)}
-        self._parts["descent"] = len(self._parts)
-        shares = {name: (SHARES[name], steps) for name, steps in needed.items() if steps}
+        if _signal(problem, budget) < MIN_SIGNAL:
+            return ConstantModel().plan(problem, budget)
+        s = _Settings.of(self, problem, budget)
+        shares = {name: (SHARES[name], steps) for name, steps in s.stages.items()}
         rest = 1 - sum(share for share, _ in shares.values())
-        self.plan = Plan.of(budget.shares(shares), self._descent(budget, rest))
-        self._burn = int(np.ceil(BURN * self._T))
+        weight = np.where(np.arange(s.T) < s.burn, BURN_WEIGHT, 1.0)
+        ratio = Schedule(budget.mu * np.sqrt(rest * weight / weight.sum()))
+        descent = dataclasses.replace(budget.mechanism(1.0, s.T, "metric descent"), ratio=ratio)
+        return Plan.of(budget.shares(shares), descent)
 
-    def _descent(self, budget: Budget, share: float) -> Mechanism:
-        weight = np.where(np.arange(self._T) < np.ceil(BURN * self._T), BURN_WEIGHT, 1.0)
-        ratio = budget.mu * np.sqrt(share * weight / weight.sum())
-        return dataclasses.replace(budget.mechanism(1.0, self._T, "metric descent"), ratio=Schedule(ratio))
-
-    def solve(self, records: Records, session: Session) -> Solution:
-        run = _Run(self, self._task, records, session)
-        u, errors = run.descend()
-        notes = () if self._x >= RELIABLE_X else (_unreliable(self._x),)
-        v = run.standard.back(u, intercept=self._task.intercept) * run.target_scale
-        if self._task.intercept and records.labels is None:
-            v[0] += run.standard.target_mean
+    def solve(self, problem: Problem, budget: Budget, session: Session) -> Solution:
+        """The stages, in order; each is one release and post-processing of what came before."""
+        if _signal(problem, budget) < MIN_SIGNAL:
+            return ConstantModel().solve(problem, budget, session)
+        s, loss = _Settings.of(self, problem, budget), problem.loss
+        standard = standardise(session, s.part("moments"), problem)
+        centre, scale = _target_units(session, s, problem, standard)
+        features = session.through(standard.map, AffineTarget(centre, scale) if loss.equivariant else None)
+        loss = loss.rescaled(scale)
+        penalty = problem.penalty.rescaled(scale / standard.map.scale, 1 / scale**2)
+        target = _Target.of(loss, standard, problem)
+        G, b, floor = _metric(features, s, target, problem.facts.size)
+        ridge = _ridge(G, s, target, standard, problem)
+        u = _start(G, b, ridge, loss, target, penalty, problem)
+        h, h_ridge = _curvature(features, s, loss, target, u)
+        A, D = h * G, h_ridge * ridge
+        descent = _Descent.of(A, D, features, penalty)
+        C = _clip(features, descent, s, loss, target, u, h) * np.sqrt(problem.facts.size)
+        u, errors = descent.run(LossGradient(loss, C), u, s)
         if errors is not None:
-            errors = errors / run.standard.scale * run.target_scale
-        return Solution(v, errors, notes)
+            H = (A - floor * np.trace(A) / np.trace(G) * np.eye(len(A))) / (1.25 if "curvature" in s.stages else 1.0)
+            errors = averaged_errors(A, H, D + _ridge_of(penalty), descent.root, errors, s.burn)
+            errors = errors / standard.map.scale * scale
+        v = standard.back(u, intercept=problem.intercept) * scale
+        if problem.intercept:
+            v[0] += centre
+        return Solution(v, errors, () if s.x >= RELIABLE_SIGNAL else (_unreliable(s.x),))
+
+
+def _signal(problem: Problem, budget: Budget) -> float:
+    """X = nμ/p."""
+    return problem.facts.n * budget.mu / problem.facts.size
 
 
 def _unreliable(x: float) -> str:
     return (
-        f"x = records × μ / coordinates = {x:.1f} is below {RELIABLE_X:.0f}: expect a rough fit; more records, fewer "
-        "features or a larger ε help"
+        f"x = records × μ / coordinates = {x:.1f} is below {RELIABLE_SIGNAL:.0f}: expect a rough fit; more records, "
+        "fewer features or a larger ε help"
     )
 
 
-class _Run:
-    """The stages of one fit, in order; each is post-processing of what came before and one release."""
+@dataclass(frozen=True)
+class _Settings:
+    """Every public choice.
 
-    def __init__(self, plan: _Prepared, task: Task, records: Records, session: Session) -> None:
-        self._plan, self._task, self._session = plan, task, session
-        self._n, self._p = task.records, task.size
-        self._parts, self._margin = plan._parts, task.loss.margin
-        self._labels = records.labels
-        self.standard = standardised(session, self._parts["moments"], task, records)
-        self.target_scale = self._target_scale(records.offset) if not self._margin else 1.0
-        self._share = self._positive_share()
-        self._loss: Loss = task.loss.rescaled(self.target_scale) if not self._margin else task.loss
-        self._offset = records.offset
-        if not self._margin:
-            self._offset = (records.offset - self._target_mean) / self.target_scale
-        self._penalty = task.penalty.rescaled(self.target_scale / self.standard.scale, 1 / self.target_scale**2)
-        self._X = self.standard.apply(records.features)
+    Attributes:
+        x: nμ/p.
+        mu: of the fit.
+        n: records.
+        T: steps of the descent.
+        burn: steps that are not averaged.
+        tail: the share of records beyond the ceiling of the clip.
+        clip: given by the user, or None.
+        stages: the stages before the descent, with their steps, in the order of the plan.
+    """
 
-    @property
-    def _target_mean(self) -> float:
-        return self.standard.target_mean if self._task.intercept and not self._margin else 0.0
+    x: float
+    mu: float
+    n: int
+    T: int
+    burn: int
+    tail: float
+    clip: float | None
+    stages: dict[str, int]
 
-    def _target_scale(self, t: Array) -> float:
-        """From the 90 % quantile of |t − mean|, or the standard deviation where it is visible above the noise."""
-        s, noise = self.standard, self.standard.noise
-        distance = np.log2(np.maximum(np.abs(t - self._target_mean), 2.0**-20))
-        channel = self._session.channel(self._parts["target scale"])
-        q = 2.0 ** noisy_quantile(channel, distance, 0.9, -8.0, 0.5, self._n)
-        spread = np.sqrt(max((q / 1.645) ** 2, s.target_variance - 2.5 * noise))
-        return float(np.clip(spread, max(2.0**-8, min(noise, 1.0)), 1.0))
+    @classmethod
+    def of(cls, solver: MetricDescent, problem: Problem, budget: Budget) -> _Settings:
+        x, n, loss = _signal(problem, budget), problem.facts.n, problem.loss
+        default = int(np.clip(round(2.2 * x**0.45), 4, 100))
+        T = default if solver.steps is None else _validate.positive_int(steps=solver.steps)
+        clip = None if solver.clip is None else _validate.positive(clip=solver.clip)
+        tail = float(np.sqrt(ROUNDS) / (n * budget.mu * np.sqrt(SHARES["clip"])))
+        needed = {
+            "moments": 1,
+            "target scale": ROUNDS if not loss.labels and loss.equivariant else 0,
+            "metric": 1,
+            "curvature": int(_knows_second(loss)),
+            "residual": int(not loss.labels),
+            "clip": ROUNDS if tail < 0.5 and clip is None else 0,
+        }
+        stages = {name: steps for name, steps in needed.items() if steps}
+        return cls(x, budget.mu, n, T, int(np.ceil(BURN * T)), tail, clip, stages)
 
-    def _positive_share(self) -> float:
-        """π, away from 0 and 1 by what the noise can hide; ½ without an intercept to carry it."""
-        if not self._margin or not self._task.intercept:
-            return 0.5
-        edge = min(max(self.standard.noise, 0.5 / self._n), 0.5)
-        return float(np.clip(self.standard.target_mean, edge, 1 - edge))
+    def part(self, stage: str) -> int:
+        """The part of the plan that pays for a stage."""
+        return list(self.stages).index(stage) if stage in self.stages else len(self.stages)
 
-    def _metric(self) -> tuple[Array, Array]:
-        """Second moments of the standardised features, and with the (standardised) target."""
-        m = self._p + 1
-        target = self._offset
-        if self._margin:
-            pi = self._share
-            target = (self._labels / 2 + 0.5 - pi) / np.sqrt(pi * (1 - pi))  # type: ignore[operator]
-        R = min(0.28 * self._plan._x**0.25, 3.0) * np.sqrt(m)
-        total = GramSum(np.column_stack([self._X, target]), R)
-        channel = self._session.channel(self._parts["metric"])
-        sigma = noise_std(channel.mechanism, total, 0) / self._n
-        G = symmetric(channel.release(total, np.zeros((1, 1)))[0] / self._n, m)
-        floor = 0.5 * sigma * np.sqrt(2 * m)
-        self._floor = floor
-        return positive_part(G[:-1, :-1]) + floor * np.eye(self._p), G[:-1, -1]
 
-    def _ridge(self, G: Array) -> Array:
-        """What keeps directions that the noise hides near zero: a few pseudo-records at the bounds, and x^(−4/3)."""
-        plan, pi = self._plan, self._share
-        information = plan._x * (np.sqrt(4 * pi * (1 - pi)) if self._margin else 1.0)
-        pseudo = min(PSEUDO, 1 / plan._mu**2) / self._n * np.square(self.standard.half)
-        shrink = min((1.0 if self._margin else 0.5) * information ** (-4 / 3), 1e3) * np.diag(G)
-        ridge = pseudo + shrink
-        if self._task.intercept:
-            ridge[0] = 0.0
-        return np.asarray(ridge)
+def _knows_second(loss: Loss) -> bool:
+    return type(loss).second is not Loss.second
 
-    def _with(self, ridge: Array) -> Penalty:
-        p = self._penalty
-        return Penalty(p.l1, p.l2 + ridge, p.low, p.high)
 
-    def _start(self, G: Array, b: Array, ridge: Array) -> Array:
-        """The minimiser of the quadratic model at the constant model."""
-        u, loss = np.zeros(self._p), self._loss
-        if not self._margin:
-            h, gain = loss.curvature, loss.curvature
-        else:
-            pi = self._share
-            h, gain = (pi * (1 - pi), 1.0) if isinstance(loss, Logistic) else (0.25, 0.5)
-            gain *= np.sqrt(pi * (1 - pi))
-            if self._task.intercept:
-                u[0] = np.log(pi / (1 - pi)) if isinstance(loss, Logistic) else 2 * pi - 1
-        return minimise(h * G, h * G @ u + gain * b, self._with(h * ridge), u)
+@dataclass(frozen=True)
+class _Target:
+    """Location and spread of the target in the loss's units, from released moments.
 
-    def _curvature(self, f: Array) -> tuple[float, float]:
-        """H of the metric h·G, and of the ridge: released for the logistic loss, the loss's bound for others."""
-        if not isinstance(self._loss, Logistic):
-            h = self._loss.curvature
-            return h, (0.25 if self._margin else h)
-        slope = self._loss.derivative(f)
-        values = BoundedValues((-slope * (1 + slope))[:, None], 0.25)
-        mean = release_once(self._session, self._parts["curvature"], values)[0] / self._n
-        return float(np.clip(1.25 * mean, 0.005, 0.25)), float(np.clip(mean, 0.005, 0.25))
+    Attributes:
+        mean: 0 for losses whose target was centred.
+        spread: 1 for losses whose target was scaled.
+        information: by how much less than a balanced target it tells, from 0 to 1.
+    """
 
-    def _clip(self, z: Array, leverage: Array, h: float) -> float:
-        """C/√p: grows with x; not far beyond the largest contributions, as far as noise lets them be seen."""
-        plan, pi = self._plan, self._share
-        if plan._clip is not None:
-            return plan._clip
-        if self._margin:
-            information = plan._x * np.sqrt(4 * pi * (1 - pi))
-            c = min(0.27 * information ** (1 / 3), 3.0) * np.sqrt(0.25 / h)
-        else:
-            values = BoundedValues(np.minimum(z * z, 1.0)[:, None])
-            mean = release_once(self._session, self._parts["residual"], values)[0] / self._n
-            c = 0.3 * plan._x**0.45 * np.sqrt(np.clip(mean, 0.05, 1.0))
-        if "clip" in self._parts:
-            norms = np.abs(self._loss.derivative(z)) * leverage / np.sqrt(self._p)
-            logs = np.log2(np.maximum(norms, 2.0**-20))
-            channel = self._session.channel(self._parts["clip"])
-            c = min(c, 1.5 * 2.0 ** noisy_quantile(channel, logs, 1 - plan._tail, -3.0, 5.0, self._n))
-        return float(c)
+    mean: float
+    spread: float
+    information: float
 
-    def descend(self) -> tuple[Array, Array | None]:
-        """The averaged iterate, and its standard errors from the noise of the descent."""
-        G, b = self._metric()
-        self._G = G
-        ridge = self._ridge(G)
-        u = self._start(G, b, ridge)
-        f = self._X @ u
-        h, h_ridge = self._curvature(f if self._labels is None else f * self._labels)
-        A, penalty = h * G, self._with(h_ridge * ridge)
+    @classmethod
+    def of(cls, loss: Loss, standard: Standard, problem: Problem) -> _Target:
+        n = problem.facts.n
+        edge = min(max(standard.noise, 0.5 / n), 0.5)
+        if loss.labels:  # the share π of y = 1, away from 0 and 1 by what the noise can hide; ½ without an intercept
+            share = float(np.clip((1 + standard.target_mean) / 2, edge, 1 - edge)) if problem.intercept else 0.5
+            root = float(np.sqrt(share * (1 - share)))
+            return cls(2 * share - 1, 2 * root, 2 * root)
+        if loss.positive:
+            low, high = loss.target_range
+            half = (high - low) / 2
+            mean = float(np.clip(standard.target_mean, low + edge * half, high)) if problem.intercept else 1.0
+            return cls(mean, float(np.sqrt(max(standard.target_variance, standard.noise * half**2, 1e-12))), 1.0)
+        return cls(0.0, 1.0, 1.0)
+
+
+def _target_units(session: Session, s: _Settings, problem: Problem, standard: Standard) -> tuple[float, float]:
+    """Location and scale of the target: 0 and 1 for losses that have units of their own.
+
+    The scale is the 90 % quantile of |t − mean|, or the standard deviation where it is visible above the noise.
+
+    Returns:
+        (location, scale).
+    """
+    if "target scale" not in s.stages:
+        return 0.0, 1.0
+    mean = standard.target_mean if problem.intercept else 0.0
+    q = 2.0 ** noisy_quantile(session, s.part("target scale"), TargetDistance(mean), 0.9, -8.0, 0.5, s.n)
+    spread = np.sqrt(max((q / 1.645) ** 2, standard.target_variance - 2.5 * standard.noise))
+    return mean, float(np.clip(spread, max(2.0**-8, min(standard.noise, 1.0)), 1.0))
+
+
+def _metric(features: Session, s: _Settings, target: _Target, p: int) -> tuple[Array, Array, float]:
+    """Second moments of the standardised features, those with the (standardised) target, and what noise may hide."""
+    m = p + 1
+    query = GramSum(float(min(0.28 * s.x**0.25, 3.0) * np.sqrt(m)), with_target=True)
+    seen = features.through(target=AffineTarget(target.mean, target.spread))
+    sigma = seen.noise_std(query, s.part("metric")) / s.n
+    G = symmetric(seen.release(query, part=s.part("metric")) / s.n, m)
+    floor = 0.5 * sigma * np.sqrt(2 * m)
+    return positive_part(G[:-1, :-1]) + floor * np.eye(p), G[:-1, -1], float(floor)
+
+
+def _ridge(G: Array, s: _Settings, target: _Target, standard: Standard, problem: Problem) -> Array:
+    """What keeps directions that the noise hides near zero: a few pseudo-records at the bounds, and x^(−4/3)."""
+    pseudo = min(PSEUDO, 1 / s.mu**2) / s.n * np.square(standard.half)
+    weight = 1.0 if problem.loss.labels else 0.5
+    shrink = min(weight * (s.x * target.information) ** (-4 / 3), 1e3) * np.diag(G)
+    ridge = pseudo + shrink
+    if problem.intercept:
+        ridge[0] = 0.0
+    return np.asarray(ridge)
+
+
+def _ridge_of(penalty: Penalty) -> Array | float:
+    return penalty.l2 if isinstance(penalty, ElasticNet) else 0.0
+
+
+def _start(G: Array, b: Array, ridge: Array, loss: Loss, target: _Target, penalty: Penalty, problem: Problem) -> Array:
+    """The minimiser of the quadratic model at the constant model."""
+    u, (h, gain) = np.zeros(len(b)), loss.expansion(target.mean)
+    if problem.intercept:
+        u[0] = loss.constant(target.mean)  # 0 where the target was centred
+    return minimise(h * G + np.diag(h * ridge), h * G @ u + gain * target.spread * b, penalty, u)
+
+
+def _curvature(features: Session, s: _Settings, loss: Loss, target: _Target, u: Array) -> tuple[float, float]:
+    """H of the metric h·G, and of the ridge: released where the loss knows it, the loss's bound for others."""
+    if "curvature" not in s.stages:
+        h = loss.curvature
+        return h, (0.25 if loss.labels else h)
+    top = loss.curvature if loss.labels else min(loss.curvature, 4 * loss.expansion(target.mean)[0])
+    mean = features.release(BoundedSum(Curvature(loss, u), top), part=s.part("curvature"))[0] / s.n
+    return float(np.clip(1.25 * mean, 0.02 * top, top)), float(np.clip(mean, 0.02 * top, top))
+
+
+def _clip(features: Session, descent: _Descent, s: _Settings, loss: Loss, target: _Target, u: Array, h: float) -> float:
+    """C/√p: grows with x; not far beyond the largest contributions, as far as noise lets them be seen."""
+    if s.clip is not None:
+        return s.clip
+    if loss.labels:
+        c = min(0.27 * (s.x * target.information) ** (1 / 3), 3.0) * np.sqrt(0.25 / h)
+    else:
+        typical = 1.0 if loss.equivariant else (loss.expansion(target.mean)[1] * target.spread) ** 2
+        slope = SquaredSlope(Squared() if loss.equivariant else loss, u)
+        mean = features.release(BoundedSum(slope, typical), part=s.part("residual"))[0] / s.n
+        ratio = 1.0 if loss.equivariant else typical / h
+        c = 0.3 * s.x**0.45 * np.sqrt(np.clip(mean / typical, 0.05, 1.0) * ratio)
+    if "clip" in s.stages:
+        norms = SlopeNorm(loss, descent.root @ u)
+        c = min(c, 1.5 * 2.0 ** noisy_quantile(descent.session, s.part("clip"), norms, 1 - s.tail, -3.0, 5.0, s.n))
+    return float(c)
+
+
+@dataclass(frozen=True, eq=False)
+class _Descent:
+    """Steps in the metric A: the records seen through A^{−1/2}, and what takes coefficients there and back."""
+
+    A: Array
+    ridge: Array
+    root: Array
+    session: Session
+    penalty: Penalty
+
+    @classmethod
+    def of(cls, A: Array, ridge: Array, features: Session, penalty: Penalty) -> _Descent:
         values, Q = np.linalg.eigh(A)
-        root, inverse = (Q * np.sqrt(values)) @ Q.T, (Q / np.sqrt(values)) @ Q.T
-        white = (inverse @ self._X.T).T  # Fortran order
-        if self._labels is not None:
-            white *= self._labels[:, None]
-            f = f * self._labels
-        self._X = white
-        z = f - self._offset
-        C = self._clip(z, np.sqrt(np.einsum("ij,ij->i", white, white)), h) * np.sqrt(self._p)
-        total = LinearGradient(Design(white), self._offset, self._loss, C)
-        return self._steps(total, A, root, penalty, u)
+        white = Linear((Q / np.sqrt(values)) @ Q.T)
+        # The inverse of the matrix that is applied, which is rounded: then (A^{−1/2}x)ᵀ(root·u) is xᵀu.
+        return cls(A, ridge, np.asarray(np.linalg.inv(white.applied).T, np.float64), features.through(white), penalty)
 
-    def _steps(
-        self, total: LinearGradient, A: Array, root: Array, penalty: Penalty, u: Array
-    ) -> tuple[Array, Array | None]:
-        channel = self._session.channel(self._parts["descent"])
-        T, burn, progress = self._plan._T, self._plan._burn, self._session.progress
-        kept = np.zeros(self._p)
-        for t in range(T):
-            g = root @ channel.release(total, (root @ u)[None])[0] / self._n
-            u = minimise(A, A @ u - g, penalty, u)
-            kept += u * (t >= burn)
-            if progress is not None:
-                progress(t + 1, T)
-        if self._p > LARGEST_ERRORS:
-            return kept / (T - burn), None
-        sigma = np.array([noise_std(channel.mechanism, total, t) for t in range(T)]) / self._n
-        logistic = isinstance(self._loss, Logistic)
-        H = (A - self._floor * np.trace(A) / np.trace(self._G) * np.eye(self._p)) / (1.25 if logistic else 1.0)
-        return kept / (T - burn), averaged_errors(A, H, penalty.l2, root, sigma, burn)
+    def run(self, query: LossGradient, u: Array, s: _Settings) -> tuple[Array, Array | None]:
+        """The averaged iterate, and the noise of each step where standard errors are wanted."""
+        part, kept, H = s.part("descent"), np.zeros(len(u)), self.A + np.diag(self.ridge)
+        for t in range(s.T):
+            g = self.root.T @ self.session.release(query, self.root @ u, part) / s.n
+            u = minimise(H, self.A @ u - g, self.penalty, u)
+            kept += u * (t >= s.burn)
+            self.session.tick(t + 1, s.T)
+        if len(u) > LARGEST_ERRORS:
+            return kept / (s.T - s.burn), None
+        sigma = [self.session.noise_std(query, part, t) for t in range(s.T)]
+        return kept / (s.T - s.burn), np.array(sigma) / s.n
 
 
 def averaged_errors(A: Array, H: Array, ridge: Array, root: Array, sigma: Array, burn: int) -> Array:

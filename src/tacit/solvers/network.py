@@ -11,17 +11,18 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 
 from tacit import _validate
+from tacit._codec import described
 from tacit.errors import InvalidInput
-from tacit.problem import Penalty
+from tacit.problem import ElasticNet
+from tacit.problem.blocks import Block, GradientStep, Position
 from tacit.problem.moments import moments_bound, moments_diameter
 from tacit.problem.network import Architecture
-from tacit.run.blocks import Block, GradientStep, Position
-from tacit.run.sums.gram import symmetric
-from tacit.run.sums.network import LayerStatistic, layer_size
-from tacit.solvers.quadratic import positive_part
+from tacit.release.queries import BlockNetwork, LayerStatistic, symmetric
+from tacit.release.queries.network import layer_size
 from tacit.solvers.schedules import balanced_shares
+from tacit.solvers.stages import positive_part
 
-__all__ = ["LAYER_UPDATES", "Falling", "LayerBlocks", "LayerSolve", "layer_blocks", "public_weights"]
+__all__ = ["LAYER_UPDATES", "Falling", "LayerSolve", "block_network", "layer_shares", "public_weights"]
 
 Array = NDArray[np.float64]
 LAYER_UPDATES = {"gradient": LayerStatistic.GRADIENT, "statistics": LayerStatistic.MOMENTS}
@@ -29,12 +30,13 @@ CONTRIBUTION = {"gradient": 0.01, "statistics": 0.5}
 """C if nothing is said: of gradients so short that most records are clipped, and so weigh the same."""
 SMALLEST_RIDGE = 1e-4
 """Of noisy normal equations, in units of their mean diagonal: sums are made in float32."""
-SHORTEST, LONGEST = 1e-9, 1e9
+MIN_CONTRIBUTION, MAX_CONTRIBUTION = 1e-9, 1e9
 """Of C: its square must be an ordinary number in float32."""
 NOISE_RIDGE, DAMPING = 1.0, 0.9
 """How far noisy normal equations are trusted: the ridge in units of their noise, and the share of the way to go."""
 
 
+@described("Falling")
 @dataclass(frozen=True)
 class Falling:
     """A step that falls linearly over the run, to a share of the first one: late noise then moves little.
@@ -56,6 +58,7 @@ class Falling:
         return self.first * (1 - (1 - self.last) * step / max(steps - 1, 1))
 
 
+@described("LayerSolve")
 @dataclass(frozen=True)
 class LayerSolve:
     """W ← W + γ·(T − λW)(κS + (λ + ν)I)⁻¹ with S = Σ xxᵀ/b and T = Σ r xᵀ/b, both noisy.
@@ -91,25 +94,6 @@ class LayerSolve:
         return np.asarray(value + way * cho_solve(cho_factor(A), T.T).T)
 
 
-@dataclass(frozen=True)
-class LayerBlocks:
-    """The released blocks of a network, and what their sums need to know.
-
-    Attributes:
-        blocks: one per connection.
-        statistic: what is summed.
-        weights: α of each.
-        residual_norms: U of each.
-        shares: of μ², so that noise moves all weights together the least: share ∝ √(numbers released).
-    """
-
-    blocks: tuple[Block, ...]
-    statistic: LayerStatistic
-    weights: tuple[float, ...]
-    residual_norms: tuple[float, ...]
-    shares: dict[str, float]
-
-
 def public_weights(network: Architecture, seed: int) -> list[Array]:
     """Gaussian weights that keep the length of states, from a public seed; shortcuts and biases begin at 0.
 
@@ -133,7 +117,7 @@ def public_weights(network: Architecture, seed: int) -> list[Array]:
     return out
 
 
-def layer_blocks(
+def block_network(
     network: Architecture,
     update: str,
     *,
@@ -142,8 +126,8 @@ def layer_blocks(
     last_step: float,
     contribution_norm: float | Sequence[float] | None,
     l2: float,
-) -> LayerBlocks:
-    """Public descriptions of all weights.
+) -> BlockNetwork:
+    """The network as a problem: public descriptions of all weights, and what their sums need to know.
 
     Args:
         network: the architecture.
@@ -156,7 +140,7 @@ def layer_blocks(
         l2: λ.
 
     Returns:
-        The blocks.
+        The problem.
 
     Raises:
         InvalidInput: if arguments are out of range.
@@ -177,14 +161,18 @@ def layer_blocks(
         norms.append(U)
         if statistic is LayerStatistic.GRADIENT:
             falling = Falling(s / (C * math.sqrt(c.map.uses)), share)  # a patch's weights act in many places
-            penalty = Penalty.of(1, l2=ridge) if ridge else None
+            penalty = ElasticNet.of(1, l2=ridge) if ridge else None
             blocks.append(Block(c.name, W, C, GradientStep(falling, penalty)))
         else:
             solve = LayerSolve(a, curvature, ridge, NOISE_RIDGE, DAMPING)
             bound, size = moments_bound(R, U, a), layer_size(c.map.weights, statistic)
             blocks.append(Block(c.name, W, bound, solve, size, moments_diameter(R, U, a)))
-    shares = balanced_shares({block.name: math.sqrt(block.release_size) for block in blocks})
-    return LayerBlocks(tuple(blocks), statistic, tuple(weights), tuple(norms), shares)
+    return BlockNetwork(network, tuple(blocks), statistic, tuple(weights), tuple(norms))
+
+
+def layer_shares(blocks: Sequence[Block]) -> dict[str, float]:
+    """Shares of μ² with which noise moves all weights together the least: share ∝ √(numbers released)."""
+    return balanced_shares({block.name: math.sqrt(block.release_size) for block in blocks})
 
 
 def _clips(stated: float | Sequence[float], network: Architecture) -> list[float]:
@@ -193,6 +181,6 @@ def _clips(stated: float | Sequence[float], network: Architecture) -> list[float
     if len(listed) != count:
         raise InvalidInput(f"contribution_norm must be one number, or one for each of {count} weight matrices")
     values = [_validate.positive(contribution_norm=value) for value in listed]
-    if not all(SHORTEST <= value <= LONGEST for value in values):
-        raise InvalidInput(f"contribution_norm must lie between {SHORTEST:g} and {LONGEST:g}: rescale")
+    if not all(MIN_CONTRIBUTION <= value <= MAX_CONTRIBUTION for value in values):
+        raise InvalidInput(f"contribution_norm must lie between {MIN_CONTRIBUTION:g} and {MAX_CONTRIBUTION:g}: rescale")
     return values

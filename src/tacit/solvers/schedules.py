@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
+from tacit._codec import described
 from tacit.errors import InvalidInput
 
 __all__ = ["NoiseSchedule", "Optimised", "balanced_shares", "decaying", "noise_variances", "optimal_variances"]
@@ -34,11 +35,29 @@ HALF_LIFE = 1 / 3
 """Of the epochs, if nothing is known about the problem's memory."""
 OLDEST = 20.0
 """Half-lives after which nothing more is forgotten: noise stays within 2⁵ of the last step's."""
-NAMES = ("constant", "linear", "step", "optimised")
 CONSTANT_SHARE, LAST_STEP = 0.5, 0.01
-"""Of decaying steps: the first half is full, then they fall linearly to a hundredth."""
+"""The first half of decaying steps is full, then they fall linearly to a hundredth."""
+NAMES = ("constant", "linear", "step", "optimised")
 
 
+def decaying(steps: int) -> Array:
+    """η_t/η_0: 1 for the first half (at least one step), then linear to 0.01.
+
+    With noise that grows as η_t^{−1/2} the sums of the last-iterate theorem are nearly linear in its variances, and
+    small batches cost little more than full ones.
+
+    Args:
+        steps: how many.
+
+    Returns:
+        (steps,).
+    """
+    k = np.arange(steps)
+    flat = max(1, int(CONSTANT_SHARE * steps))
+    return np.where(k < flat, 1.0, 1 - (1 - LAST_STEP) * (k - flat + 1) / max(steps - flat, 1))
+
+
+@described("Optimised")
 @dataclass(frozen=True)
 class Optimised:
     """The least Σ w_t σ_t², where the weight w_t of a step's noise halves with every ``half_life`` epochs that follow.
@@ -116,13 +135,6 @@ def balanced_shares(noise_scales: Mapping[str, float]) -> dict[str, float]:
     """
     scales = {name: _validate.positive(**{name: value}) for name, value in noise_scales.items()}
     return {name: value / sum(scales.values()) for name, value in scales.items()}
-
-
-def decaying(steps: int) -> Array:
-    """η_t/η_0 of a hidden chain: 1 for the first half (at least one step), then linear to 0.01."""
-    k = np.arange(steps)
-    flat = max(1, int(CONSTANT_SHARE * steps))
-    return np.where(k < flat, 1.0, 1 - (1 - LAST_STEP) * (k - flat + 1) / max(steps - flat, 1))
 
 
 def noise_variances(schedule: NoiseSchedule, epochs: int, n_batches: int) -> Array:

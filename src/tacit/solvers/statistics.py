@@ -6,23 +6,23 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit._codec import described
 from tacit.errors import InvalidInput
-from tacit.problem import Records, Squared, Task
-from tacit.run.sums import GramSum
-from tacit.run.sums.gram import symmetric
-from tacit.solvers.base import Budget, LinearSolver, Prepared, Session, Solution, release_once
-from tacit.solvers.quadratic import minimise, positive_part
+from tacit.mechanism import Plan
+from tacit.problem import Problem, Squared
+from tacit.release import Session
+from tacit.release.queries import GramSum, symmetric
+from tacit.solvers.base import Budget, Solution, Solver
+from tacit.solvers.stages import minimise, positive_part
 
 __all__ = ["NoisyStatistics"]
 
-Array = NDArray[np.float64]
 
-
+@described("NoisyStatistics")
 @dataclass(frozen=True)
-class NoisyStatistics(LinearSolver):
+class NoisyStatistics(Solver):
     """Release Σ zzᵀ of z = (u, t) clipped to norm R, and minimise the quadratic it describes, with any penalty.
 
     Formal guarantee: one Gaussian release, √2·R² apart at most under replace-one, so it is μ-GDP at noise √2R²/μ.
@@ -35,42 +35,35 @@ class NoisyStatistics(LinearSolver):
     """
 
     name: ClassVar[str] = "statistics"
+    one_pass: ClassVar[bool] = True
     clip: float | None = None
     ridge: float = 1.0
 
-    def prepare(self, task: Task, budget: Budget) -> Prepared:
-        """One release.
+    @classmethod
+    def of(cls, passes: float | None, clip: float | None) -> NoisyStatistics:
+        """R from the clip."""
+        return cls(clip)
 
-        Args:
-            task: must have the squared loss.
-            budget: what to spend.
-
-        Returns:
-            The prepared solver.
-
-        Raises:
-            InvalidInput: for any other loss.
-        """
-        if not isinstance(task.loss, Squared):
+    def check(self, problem: Problem, budget: Budget) -> None:
+        """Only the squared loss has an optimum that depends on second moments alone."""
+        super().check(problem, budget)
+        if type(problem.loss) is not Squared:
             raise InvalidInput(
                 f"solver='statistics' needs the squared loss, whose optimum depends on second moments only; for "
-                f"{task.loss.name} use solver='auto'"
+                f"{problem.loss.name} use solver='auto'"
             )
-        natural = float(np.hypot(task.row_norm, task.target_reach))
+
+    def plan(self, problem: Problem, budget: Budget) -> Plan:
+        """One release."""
+        return budget.shares({"noisy second moments": (1.0, 1)})
+
+    def solve(self, problem: Problem, budget: Budget, session: Session) -> Solution:
+        """Repair the released matrix, and minimise."""
+        facts = problem.facts
+        natural = float(np.hypot(facts.row_norm, facts.target))
         R = natural if self.clip is None else min(_validate.positive(clip=self.clip), natural)
-        return _Prepared(task, budget, R, self.ridge)
-
-
-class _Prepared(Prepared):
-    def __init__(self, task: Task, budget: Budget, R: float, ridge: float) -> None:
-        self.plan = budget.shares({"noisy second moments": (1.0, 1)})
-        self._task, self._R, self._ridge = task, R, ridge
-        total = np.sqrt(2) * R * R if budget.adjacency.sum_factor == 2 else R * R
-        self._noise = total / budget.mu / task.records
-
-    def solve(self, records: Records, session: Session) -> Solution:
-        Z = np.column_stack([records.design.dense(), records.offset])
-        m = Z.shape[1]
-        G = symmetric(release_once(session, 0, GramSum(Z, self._R)), m) / self._task.records
-        G = positive_part(G) + self._ridge * self._noise * np.sqrt(m) * np.diag([1.0] * (m - 1) + [0.0])
-        return Solution(minimise(G[:-1, :-1], G[:-1, -1], self._task.penalty))
+        m, query = facts.size + 1, GramSum(R, with_target=True)
+        noise = session.noise_std(query) / facts.n
+        G = symmetric(session.release(query), m) / facts.n
+        G = positive_part(G) + self.ridge * noise * np.sqrt(m) * np.diag([1.0] * (m - 1) + [0.0])
+        return Solution(minimise(G[:-1, :-1], G[:-1, -1], problem.penalty))

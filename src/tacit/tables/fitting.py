@@ -15,7 +15,10 @@ import numpy as np
 
 from tacit import _validate
 from tacit.errors import InvalidInput
-from tacit.estimators.saving import CLASSES, load_model_and_extra, save_model
+from tacit.estimators import load_all
+from tacit.estimators.base import ESTIMATORS
+from tacit.estimators.files import load_model_and_extra, save_model
+from tacit.inputs.progress import watching
 from tacit.ledger import Ledger
 from tacit.tables.encoding import check_columns, encode
 from tacit.tables.reading import Table
@@ -31,6 +34,8 @@ MODELS = {
     "lasso": "DPLasso",
     "elasticnet": "DPElasticNet",
     "huber": "DPHuberRegressor",
+    "poisson": "DPPoissonRegressor",
+    "gamma": "DPGammaRegressor",
 }
 """Names on the command line and the estimators behind them."""
 
@@ -139,13 +144,14 @@ def fit_table(
     Returns:
         The model and the number of records.
     """
-    cls = CLASSES[MODELS[_validate.one_of(tuple(MODELS), model=kind)]]
+    name = MODELS[_validate.one_of(tuple(MODELS), model=kind)]
+    load_all()
+    cls = ESTIMATORS[name]
     model: Any = cls(**_parameters(cls, kind, options), **_public(schema, target, kind))
     check_columns(table, schema, target)
     X, y = encode(table, schema, target)
-    model._progress = progress
-    model.fit(X, y)
-    del model._progress
+    with watching(model, progress):
+        model.fit(X, y)
     model.feature_names_in_ = np.array(schema.outputs, dtype=object)
     return TableModel(model, schema, target), len(X)
 

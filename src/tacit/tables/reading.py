@@ -29,8 +29,8 @@ class Table(ABC):
 
     Attributes:
         path: the file.
-        names: the columns, in the order of the file. They may be values if somebody forgot the header line, so messages
-            show those only that the schema names, too.
+        names: the columns, in the order of the file. They may be values if the header line was forgotten, so
+            messages show those only that the schema names, too.
     """
 
     path: Path

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidInput
+from tacit.inputs.bounds import bounds_of
+from tacit.inputs.labels import check_distinct, mixed_labels
 
 __all__ = ["Categories", "Feature", "Label", "Numbers", "Schema", "Target", "template"]
 
@@ -307,20 +309,18 @@ def _is_number(value: Any) -> bool:
 
 
 def _bounds(what: str, data: Any) -> tuple[float, float]:
-    if not isinstance(data, list) or len(data) != 2 or not all(map(_is_number, data)) or data[0] > data[1]:
-        raise InvalidInput(f"{what}: bounds must be two finite numbers [low, high], low first")
-    return float(data[0]), float(data[1])
+    low, high = bounds_of(f"{what}: bounds", data)
+    return float(low), float(high)
 
 
 def _labels(what: str, data: Any, least: int) -> tuple[Label, ...]:
-    if not isinstance(data, list) or len(data) < least:
-        raise InvalidInput(f"{what} must be a list of {least} or more labels")
-    kinds = {type(label) for label in data}
-    if kinds not in ({str}, {bool}, {int}, {float}, {int, float}) or not all(map(_is_label, data)):
-        raise InvalidInput(f"{what} must be all words, all numbers, or true and false")
-    keys = [label.strip() if isinstance(label, str) else label for label in data]
-    if len(set(keys)) != len(keys):
-        raise InvalidInput(f"{what} must list each label once")
+    labels = data if isinstance(data, list) else []
+    kinds = {type(label) for label in labels}
+    one_kind = kinds in ({str}, {bool}, {int}, {float}, {int, float}) and all(map(_is_label, labels))
+    if labels and not one_kind:
+        raise mixed_labels(what)
+    keys = [label.strip() if isinstance(label, str) else label for label in labels]
+    check_distinct(what, keys, least)
     return tuple(keys)
 
 

@@ -19,7 +19,7 @@ import torch
 
 from tacit._files import write_whole
 from tacit.errors import InvalidInput, MechanismMismatch
-from tacit.run import Checkpoint
+from tacit.release import Checkpoint
 
 __all__ = ["Journal", "Saved", "read", "write"]
 

@@ -13,7 +13,7 @@ from torch.func import grad, vmap
 
 from tacit import _validate
 from tacit.errors import InvalidInput
-from tacit.run import ClippedSum, register
+from tacit.release import Example, Query, register
 from tacit.torch.layers import Gradient, Rows, chain_of
 from tacit.torch.objective import Objective, Parameters, Record, RecordLoss, check_model, first_line, stateless
 from tacit.torch.records import Records, like_parameters
@@ -61,7 +61,7 @@ def is_record_local(model: nn.Module, loss_fn: object) -> bool:
 
 
 @register("per-record-gradients")
-class PerRecordGradients(ClippedSum):
+class PerRecordGradients(Query):
     """Σ over a batch of ∇ℓ(θ; record)·min(1, C/‖∇ℓ‖): a record's gradient never depends on another record.
 
     Gradients come from ``torch.func`` (vmap over grad) in chunks, or from one batched pass for plain chains of layers
@@ -70,7 +70,6 @@ class PerRecordGradients(ClippedSum):
 
     Args:
         objective: loss of a model.
-        records: the private records.
         bound: C.
         chunk_size: number of gradients that are computed at once; it affects the sum by rounding only.
         vectorised: False for modules that vmap cannot batch: one backward pass per record.
@@ -81,57 +80,55 @@ class PerRecordGradients(ClippedSum):
     """
 
     def __init__(
-        self,
-        objective: Objective,
-        records: Records,
-        bound: float,
-        *,
-        chunk_size: int | None = None,
-        vectorised: bool = True,
+        self, objective: Objective, bound: float, *, chunk_size: int | None = None, vectorised: bool = True
     ) -> None:
         self.bound = _validate.positive(bound=bound)
-        self.records, self.size = len(records), objective.size
-        self.objective, self._data, self._vectorised = objective, records, vectorised
+        self.size, self.objective, self._vectorised = objective.size, objective, vectorised
         if chunk_size is None:
             chunk_size = default_chunk(objective.model, self.size, vectorised=vectorised)
-        self.chunk = min(_validate.positive_int(chunk_size=chunk_size), max(self.records, 1))
+        self.chunk = _validate.positive_int(chunk_size=chunk_size)
 
-    def contributions(self, state: Array, index: NDArray[np.intp]) -> NDArray[np.float64]:
-        """Unclipped gradients, (replicas, len(index), size)."""
-        rows = []
+    def contributions(self, rows: Records, state: Array) -> NDArray[np.float64]:  # type: ignore[override]
+        """Unclipped gradients, (replicas, records, size)."""
+        out, index = [], np.arange(len(rows))
         for theta in state:
             at = self._parameters(theta)
             parts = []
-            for chunk in self._chunks(len(index)):
-                found = torch.cat([g.rows() for g in self._gradients(at, index[chunk])], dim=1)
+            for chunk in self._chunks(len(index), len(rows)):
+                found = torch.cat([g.rows() for g in self._gradients(rows, at, index[chunk])], dim=1)
                 parts.append(found[: len(index[chunk])].double())
-            rows.append(torch.cat(parts).cpu().numpy())
-        return np.stack(rows)
+            out.append(torch.cat(parts).cpu().numpy())
+        return np.stack(out)
 
-    def total(self, state: Array, batch: Mask) -> NDArray[np.float64]:
-        """Σ of the clipped gradients of each replica's batch, (replicas, size)."""
-        return np.stack([self._one(theta, np.flatnonzero(mask)) for theta, mask in zip(state, batch, strict=True)])
+    def total(  # type: ignore[override]
+        self, rows: Records, state: Array, members: Mask
+    ) -> NDArray[np.float64]:
+        """Σ of the clipped gradients of each replica's members, (replicas, size)."""
+        pairs = zip(state, members, strict=True)
+        return np.stack([self._one(rows, theta, np.flatnonzero(mask)) for theta, mask in pairs])
 
-    def contribute(self, theta: Array) -> None:
+    def contribute(self, rows: Records, theta: Array) -> None:
         """Add this process's share to a sum that the leader of its team computes."""
-        self._one(theta, np.empty(0, np.intp))
+        self._one(rows, theta, np.empty(0, np.intp))
 
-    def _one(self, theta: Array, index: NDArray[np.intp]) -> NDArray[np.float64]:
+    def _one(self, rows: Records, theta: Array, index: NDArray[np.intp]) -> NDArray[np.float64]:
         check_model(self.objective.model)  # again, because modes may have changed
-        at, team = self._parameters(theta), self._data.team
+        at, team = self._parameters(theta), rows.team
         share = team.share(index)
         out = torch.zeros(self.size, dtype=torch.float64, device=self.objective.device())
-        for chunk in self._chunks(len(share)):
-            gradients = self._gradients(at, share[chunk])
+        for chunk in self._chunks(len(share), len(rows)):
+            gradients = self._gradients(rows, at, share[chunk])
             out += self._clipped(gradients, len(share[chunk]))
         return team.summed(out.cpu()).numpy()
 
-    def dry_run(self) -> None:
+    def dry_run(self, rows: Records) -> None:
         """Differentiate one chunk and discard the result: shows faults of model and loss on made-up records."""
-        self._gradients(_copied(self.objective.trainable()), np.arange(self.chunk), made_up=True)
+        index = np.arange(min(self.chunk, len(rows)))
+        self._gradients(rows, _copied(self.objective.trainable()), index, made_up=True)
 
-    def _chunks(self, count: int) -> Iterator[slice]:
-        return (slice(first, first + self.chunk) for first in range(0, count, self.chunk))
+    def _chunks(self, count: int, records: int) -> Iterator[slice]:
+        size = min(self.chunk, max(records, 1))
+        return (slice(first, first + size) for first in range(0, count, size))
 
     def _parameters(self, theta: Array) -> Parameters:
         like = self.objective.trainable()
@@ -140,13 +137,16 @@ class PerRecordGradients(ClippedSum):
 
     # -- gradients of a chunk -----------------------------------------------------------------------------------
 
-    def _gradients(self, at: Parameters, index: NDArray[np.intp], *, made_up: bool = False) -> list[Gradient]:
+    def _gradients(
+        self, rows: Records, at: Parameters, index: NDArray[np.intp], *, made_up: bool = False
+    ) -> list[Gradient]:
         """Per-record gradients of a full chunk, one entry per parameter; rows beyond ``index`` are padding.
 
         Padding gives every product the same shape, so that what is computed for a record does not depend on how many
         others were read with it (except for the last bits, where its place in the chunk matters).
 
         Args:
+            rows: the private records.
             at: parameters.
             index: numbers of the records, at most a chunk.
             made_up: whether an error message may describe what happened, because the records are not private.
@@ -160,7 +160,7 @@ class PerRecordGradients(ClippedSum):
         records: Record | None = None
         like = next(iter(self.objective.trainable().values()))
         try:
-            records = self._padded(like_parameters(self._data.take(index), like))
+            records = self._padded(like_parameters(rows.take(index), like), len(rows))
             with stateless(self.objective.model, self.objective.loss_fn):
                 return self._found(at, records)
         except InvalidInput:
@@ -182,8 +182,8 @@ class PerRecordGradients(ClippedSum):
             found = {name: Rows(torch.stack([g[name] for g in each])) for name in self.objective.names}
         return [found[name] for name in self.objective.names]
 
-    def _padded(self, records: Record) -> Record:
-        missing = self.chunk - len(records[0])
+    def _padded(self, records: Record, available: int) -> Record:
+        missing = min(self.chunk, max(available, 1)) - len(records[0])
         if missing <= 0:
             return records
         return tuple(torch.cat([part, part.new_zeros((missing, *part.shape[1:]))]) for part in records)
@@ -238,7 +238,7 @@ class PerRecordGradients(ClippedSum):
         return torch.cat([g.weighted(scale, None if keep.all() else keep) for g in gradients])
 
     @classmethod
-    def example(cls, rng: np.random.Generator, records: int) -> tuple[PerRecordGradients, PerRecordGradients, Array]:
+    def example(cls, rng: np.random.Generator, records: int) -> Example:
         """Neighbours under a small network in float64, with gradients of many lengths and opposite directions."""
         X, y = rng.normal(size=(records, 3)), rng.normal(size=(records, 1)) * rng.choice([0.01, 30], size=(records, 1))
         X2, y2 = X.copy(), y.copy()
@@ -247,9 +247,9 @@ class PerRecordGradients(ClippedSum):
         plain = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)).double()
         model = plain if rng.random() < 0.5 else _Through(plain)  # covers both ways to compute gradients
         objective = Objective(model, nn.MSELoss())
-        sides = [Records((torch.from_numpy(a), torch.from_numpy(b))) for a, b in ((X, y), (X2, y2))]
-        here, there = (cls(objective, side, 0.8, chunk_size=2) for side in sides)
-        return here, there, rng.normal(size=(1, objective.size)) * 0.3
+        here, there = (Records((torch.from_numpy(a), torch.from_numpy(b))) for a, b in ((X, y), (X2, y2)))
+        state = rng.normal(size=(1, objective.size)) * 0.3
+        return Example(cls(objective, 0.8, chunk_size=2), here, there, state)  # type: ignore[arg-type]
 
 
 class _Through(nn.Module):

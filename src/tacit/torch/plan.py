@@ -18,7 +18,7 @@ from torch.optim import SGD, Optimizer
 from tacit.accounting import Certificate
 from tacit.errors import BudgetExhausted, InvalidInput, MechanismMismatch
 from tacit.mechanism import Adjacency
-from tacit.run import Channel, Checkpoint, Streams
+from tacit.release import Checkpoint, Session, open_session
 from tacit.torch import checkpoint as files
 from tacit.torch.gradients import PerRecordGradients, is_record_local
 from tacit.torch.objective import LossFunction, Objective, Parameters, RecordLoss, check_optimizer
@@ -87,7 +87,7 @@ class TrainingPlan(TrainingSettings):
     (50, 4, True)
     """
 
-    _session: _Session | None = None
+    _run: _Run | None = None
     _turn: Batch | None = None
     _query: PerRecordGradients | None = None
     _optimizer: Optimizer | None = None
@@ -100,6 +100,11 @@ class TrainingPlan(TrainingSettings):
         It also holds if the training is stopped early.
         """
         return _marked(super().certificate, self._marks)
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """What was declared so far."""
+        return self._marks
 
     def declare(self, mark: str) -> None:
         """Put a sentence on the certificate of the run, also after resuming.
@@ -114,7 +119,7 @@ class TrainingPlan(TrainingSettings):
     @property
     def steps_done(self) -> int:
         """Number of steps released so far."""
-        return 0 if self._session is None else self._session.step
+        return 0 if self._run is None else self._run.step
 
     @property
     def in_sync(self) -> bool:
@@ -123,7 +128,7 @@ class TrainingPlan(TrainingSettings):
         False after a step was interrupted half way: ``save`` then refuses, and the run can be resumed from its last
         checkpoint.
         """
-        return self._session is None or self._session.moved == self._session.step
+        return self._run is None or self._run.moved == self._run.step
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a plan is not copied or pickled: two copies would each spend the budget once")
@@ -145,19 +150,19 @@ class TrainingPlan(TrainingSettings):
             BudgetExhausted: if the plan has been run to its end.
             MechanismMismatch: if the plan has begun on other data.
         """
-        if self._session is None:
-            self._session = _Session(self, self._records(data))
-        elif not self._session.records.is_same_data(data):
+        if self._run is None:
+            self._run = _Run(self, self._records(data))
+        elif not self._run.records.is_same_data(data):
             raise MechanismMismatch("this plan runs on other data already: make another plan for these")
-        if self._session.step >= self.n_steps:
+        if self._run.step >= self.n_steps:
             raise BudgetExhausted(f"all {self.n_steps} certified steps are taken: make another plan to train longer")
-        return self._turns(self._session)
+        return self._turns(self._run)
 
-    def _turns(self, session: _Session) -> Iterator[Batch]:
-        while session.step < self.n_steps:
-            self._turn = Batch(session.step)
+    def _turns(self, run: _Run) -> Iterator[Batch]:
+        while run.step < self.n_steps:
+            self._turn = Batch(run.step)
             yield self._turn
-            if session.step == self._turn.step:
+            if run.step == self._turn.step:
                 raise MechanismMismatch("the batch was not used: call plan.step(model, loss_fn, batch) in the loop")
 
     def _records(self, data: object) -> Records:
@@ -181,20 +186,20 @@ class TrainingPlan(TrainingSettings):
             MechanismMismatch: if the batch was not drawn by this plan, or is not the current one.
             InvalidInput: if model, loss, optimiser and records do not fit; the batch can be used again.
         """
-        session = self._session
-        if session is None or batch is not self._turn or session.step != batch.step:
+        run = self._run
+        if run is None or batch is not self._turn or run.step != batch.step:
             raise MechanismMismatch(
                 "this batch was not drawn by the plan: its certificate covers its own batches only; "
                 "loop over plan.batches(data) and take each batch once"
             )
         check_optimizer(optimizer, model)
-        query = self._query_for(session.records, model, loss_fn)
+        query = self._query_for(run.records, model, loss_fn)
         objective = query.objective
         flat = objective.flatten(objective.trainable())
         theta = flat.to(torch.promote_types(flat.dtype, torch.float32)).cpu().numpy()
-        noisy = session.release(query, theta)
+        noisy = run.release(query, theta)
         self._move(model, objective.unflatten(noisy / self.batch_size), batch.step, optimizer)
-        session.moved = batch.step + 1
+        run.moved = batch.step + 1
 
     def _query_for(self, records: Records, model: nn.Module, loss_fn: LossFunction | RecordLoss) -> PerRecordGradients:
         """The sum of clipped gradients of this model and loss, made when they are seen for the first time."""
@@ -205,7 +210,7 @@ class TrainingPlan(TrainingSettings):
                 try_step(model, loss_fn, records, chunk_size=chunk, vectorised=vectorised)
             for parameter in model.parameters() if query is None else ():
                 records.team.broadcast(parameter.data)  # all processes start with the leader's parameters
-            query = PerRecordGradients(objective, records, self.clip_norm, chunk_size=chunk, vectorised=vectorised)
+            query = PerRecordGradients(objective, self.clip_norm, chunk_size=chunk, vectorised=vectorised)
             if not is_record_local(model, loss_fn):
                 self.declare(RECORDS_APART)
             self._query = query
@@ -251,25 +256,25 @@ class TrainingPlan(TrainingSettings):
         Raises:
             MechanismMismatch: if nothing has begun, or a step was interrupted half way.
         """
-        session = self._session
-        if session is None:
+        run = self._run
+        if run is None:
             raise MechanismMismatch("there is nothing to save before plan.batches(data) has begun")
-        if not session.records.team.is_leader:
+        if not run.records.team.is_leader:
             return
         if not self.in_sync:
             raise MechanismMismatch("a step was interrupted half way: go on from the last checkpoint")
         saved = files.Saved(
             plan=self.digest,
-            data=session.records.fingerprint(),
-            channel=session.checkpoint(),
+            data=run.records.fingerprint(),
+            channel=run.checkpoint(),
             model=model.state_dict(),
             optimizer=(optimizer or self._sgd(model)).state_dict(),
-            entry=session.entry,
+            entry=run.entry,
             marks=self._marks,
         )
         files.write(Path(path), saved)
-        session.journal = files.Journal(Path(path))
-        session.journal.begin(session.step)
+        run.journal = files.Journal(Path(path))
+        run.journal.begin(run.step)
 
     def restore(
         self,
@@ -291,37 +296,36 @@ class TrainingPlan(TrainingSettings):
             MechanismMismatch: if this plan has begun already, or the checkpoint belongs to other data or settings.
             InvalidInput: if the model or the optimiser does not fit the checkpoint.
         """
-        if self._session is not None:
+        if self._run is not None:
             raise MechanismMismatch("this plan has begun: make a new one with the same settings and restore into it")
         saved = files.read(Path(path))
         if saved.plan != self.digest:
             raise MechanismMismatch(
                 "the checkpoint belongs to other settings (also: chunk_size, threads, PyTorch): make the plan as it was"
             )
-        session = _Session(self, self._records(data), saved)
+        run = _Run(self, self._records(data), saved)
         try:
             model.load_state_dict(saved.model)
             (optimizer or self._sgd(model)).load_state_dict(saved.optimizer)
         except (RuntimeError, ValueError, KeyError) as error:
             why = " ".join(str(error).split())[:200]
             raise InvalidInput(f"the checkpoint does not fit this model or optimizer: {why}") from None
-        session.journal = files.Journal(Path(path))
-        self._session = session
+        run.journal = files.Journal(Path(path))
+        self._run = run
         for mark in saved.marks:
             self.declare(mark)
 
     def forget(self, path: str | os.PathLike[str]) -> None:
         """Remove a checkpoint that is no longer needed, and its journal: its key would only help an attacker."""
-        if self._session is not None and self._session.records.team.is_leader:
+        if self._run is not None and self._run.records.team.is_leader:
             Path(path).unlink(missing_ok=True)
             files.Journal(Path(path)).remove()
 
 
-class _Session:
-    """One run over private records: the charge to the ledger, the counted releases and their noise.
+class _Run:
+    """One run over private records, in one process or a team.
 
-    The only code of this folder that charges a ledger, opens a channel or keys noise. In a team only the leader has a
-    channel; the other processes contribute to each sum and receive the result.
+    In a team only the leader has a session; the other processes contribute to each sum and receive the result.
 
     Args:
         plan: the certified settings; not kept.
@@ -330,47 +334,55 @@ class _Session:
 
     Attributes:
         records: as above.
-        entry: number of the ledger's entry, None without a ledger.
         journal: digests of the releases since the last checkpoint, None without one.
         moved: number of steps that the parameters have made.
     """
 
     def __init__(self, plan: TrainingPlan, records: Records, saved: files.Saved | None = None) -> None:
         team = records.team
-        self.records, self.entry = records, None if saved is None else saved.entry
+        self.records, self._steps = records, plan.n_steps
         self.journal: files.Journal | None = None
-        if saved is None and plan.ledger is not None and team.is_leader:  # before a record is read
-            self.entry = plan.ledger.reserve(plan.certificate, plan.note)
+        self.moved = self._released = 0 if saved is None else saved.channel.step
+        if saved is not None and records.fingerprint() != saved.data:
+            raise MechanismMismatch("the checkpoint belongs to other data (or another order of it): nothing was read")
+        self._session: Session | None = None
+        if team.is_leader:  # the ledger is charged before a record is read
+            self._session = open_session(
+                plan.noise.certificate,
+                records,
+                ledger=plan.ledger,
+                random_state=None if saved is not None else plan.random_state,
+                marks=plan.marks if saved is None else saved.marks,
+                note=plan.note,
+                resume=None if saved is None else saved.channel,
+                entry=None if saved is None else saved.entry,
+            )
         if team.size > 1:
             team.agree(bytes.fromhex(plan.digest), "settings")
             team.agree(records.fingerprint(), "data")
-        self.moved = self._released = 0 if saved is None else saved.channel.step
-        self._channel: Channel | None = None
-        if team.is_leader:
-            streams, resume = (Streams(plan.random_state), None) if saved is None else (None, saved.channel)
-            self._channel = Channel(plan.noise.certificate, len(records), streams=streams, resume=resume)
-        if saved is not None and records.fingerprint() != saved.data:
-            raise MechanismMismatch("the checkpoint belongs to other data (or another order of it): nothing was read")
-        if saved is not None and saved.entry is None and plan.ledger is not None and team.is_leader:
-            self.entry = plan.ledger.reserve(_marked(plan.certificate, saved.marks), plan.note)  # begun without it
+
+    @property
+    def entry(self) -> int | None:
+        """Number of the ledger's entry, None without a ledger, or in a process that follows."""
+        return None if self._session is None else self._session.entry
 
     @property
     def step(self) -> int:
-        """Number of releases made, as counted by the channel."""
-        if self._channel is None:
+        """Number of releases made, as counted by the session."""
+        if self._session is None:
             return self._released
-        return self._channel.mechanism.steps - self._channel.steps_left
+        return self._steps - self._session.steps_left()
 
     def release(self, query: PerRecordGradients, theta: NDArray[Any]) -> Tensor:
         """The noisy sum over the batch of the next step, the same in every process."""
         noisy, step = torch.empty(query.size, dtype=torch.float64), self.step
         with self._step_rng(query.objective.device()):
-            if self._channel is None:
-                query.contribute(theta)
+            if self._session is None:
+                query.contribute(self.records, theta)
             else:
-                noisy = torch.from_numpy(self._channel.release(query, theta[None])[0])
+                noisy = torch.from_numpy(self._session.release(query, theta))
                 if self.journal is not None:  # before anything is computed from the release
-                    self.journal.check(step, self._channel.history)
+                    self.journal.check(step, self._session.history())
         self._released = step + 1
         return self.records.team.broadcast(noisy)
 
@@ -382,15 +394,15 @@ class _Session:
         the batch. This holds on average over unknown masks, not for a known seed.
         """
         team, seed = self.records.team, torch.zeros(1, dtype=torch.int64)
-        if self._channel is not None:
-            seed[0] = int(self._channel.dice().integers(2**62))
+        if self._session is not None:
+            seed[0] = int(self._session.step_rng().integers(2**62))
         with seeded(int(team.broadcast(seed)) + team.rank, device):
             yield
 
     def checkpoint(self) -> Checkpoint:
-        """Position and key of the leader's channel: **as secret as the data**."""
-        assert self._channel is not None
-        return self._channel.checkpoint()
+        """Position and key of the leader's session: **as secret as the data**."""
+        assert self._session is not None
+        return self._session.checkpoint()
 
 
 def _marked(certificate: Certificate, marks: tuple[str, ...]) -> Certificate:

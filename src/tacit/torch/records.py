@@ -9,7 +9,7 @@ import hashlib
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate
 
-from tacit._entries import check_entries
 from tacit.errors import InvalidInput, MechanismMismatch
+from tacit.inputs.tables import check_entries
 from tacit.torch.objective import Record
 
 __all__ = ["Records", "Team", "like_parameters", "seeded"]
@@ -68,6 +68,15 @@ class Records:
         else:
             raise InvalidInput("data must be a tuple of tensors (inputs…, target) or a dataset with len() and [i]")
         self._count = self._length()
+
+    @property
+    def n(self) -> int:
+        """How many there are."""
+        return len(self)
+
+    def parts(self) -> Iterator[Self]:
+        """One part: itself. Only a session calls this."""
+        yield self
 
     def _length(self) -> int:
         if self._dataset is not None:

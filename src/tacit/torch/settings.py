@@ -14,7 +14,6 @@ from tacit import _validate
 from tacit.accounting import Certificate, calibrate, certify, choose_bands
 from tacit.accounting.banded import banded_rate
 from tacit.errors import InvalidInput
-from tacit.factorisation import Optimum, Strategy, Workload, noisecurve_workload, optimise, sgd_workload
 from tacit.ledger import Ledger
 from tacit.mechanism import (
     Adjacency,
@@ -27,7 +26,8 @@ from tacit.mechanism import (
     Poisson,
     Schedule,
 )
-from tacit.run import SEEDED
+from tacit.noise import Optimum, Strategy, Workload, noisecurve_workload, optimise, sgd_workload
+from tacit.release import SEEDED
 from tacit.torch.curvature import Spectrum
 
 __all__ = ["STRATEGIES", "LearningRate", "NoisePlan", "TrainingSettings"]

@@ -20,9 +20,9 @@ from torch.optim import Optimizer
 from tacit import _validate
 from tacit.accounting import Certificate
 from tacit.errors import InvalidInput, MechanismMismatch
-from tacit.factorisation import Optimum, Strategy
 from tacit.ledger import Ledger
 from tacit.mechanism import Adjacency
+from tacit.noise import Optimum, Strategy
 from tacit.torch.curvature import Spectrum
 from tacit.torch.gradients import is_record_local
 from tacit.torch.objective import LossFunction, RecordLoss, check_model, check_optimizer

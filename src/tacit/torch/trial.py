@@ -67,10 +67,11 @@ def try_step(
         if mode is not None:
             mode(copied[0])
         objective = Objective(*copied)
-        count = PerRecordGradients(objective, records, 1.0, **how).chunk
+        query = PerRecordGradients(objective, 1.0, **how)
+        count = min(query.chunk, max(len(records), 1))
         try:
             with seeded(0, objective.device()):
-                PerRecordGradients(objective, Records(_made_up(empty, count, fill)), 1.0, **how).dry_run()
+                query.dry_run(Records(_made_up(empty, count, fill)))
         except InvalidInput as error:
             failure = str(error)  # the last one, because the first may be about zeros only
         else:

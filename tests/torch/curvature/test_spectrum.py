@@ -12,7 +12,7 @@ from torch import nn
 from torch.utils.data import Dataset, TensorDataset
 
 from tacit.errors import InvalidInput
-from tacit.factorisation import compress_spectrum
+from tacit.noise import compress_spectrum
 from tacit.torch.curvature import hessian_spectrum
 from tacit.torch.objective import RecordLoss
 

@@ -1,4 +1,4 @@
-"""The curvature of a training loss, from public data: eigenvalues for ``tacit.factorisation``'s NoiseCurve workloads.
+"""The curvature of a training loss, from public data: eigenvalues for ``tacit.noise``'s NoiseCurve workloads.
 
 The entry point is ``hessian_spectrum``; its parts are ``products`` (Hv), ``lanczos``, ``density`` and ``tail``. Whether
 one Hessian bounds another, ``dominance`` computes.

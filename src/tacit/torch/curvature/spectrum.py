@@ -37,7 +37,7 @@ class Spectrum:
     """A spectrum, complete to length p.
 
     Attributes:
-        eigenvalues: (p,), descending, not negative, read-only: for ``tacit.factorisation``'s NoiseCurve workloads.
+        eigenvalues: (p,), descending, not negative, read-only: for ``tacit.noise``'s NoiseCurve workloads.
         top: the computed eigenvalues; the others come from ``fit`` and the density.
         count_above: p₊, the number of eigenvalues above the threshold.
         fit: eq. (4); None if every eigenvalue was computed.

@@ -1,0 +1,329 @@
+"""One way for every private model: validate, plan, certify, open a session, solve, publish."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, is_classifier
+
+from tacit import _validate
+from tacit.accounting import Certificate, certify
+from tacit.errors import InvalidInput, NotCovered
+from tacit.estimators.fitted import check_classes, check_marks, check_promise, check_width, check_words
+from tacit.inputs.parameters import check_parameters
+from tacit.inputs.progress import progress_bar
+from tacit.ledger import Ledger
+from tacit.mechanism import Adjacency, Plan
+from tacit.records import InMemory, Records
+from tacit.release import Session, open_session
+from tacit.release.queries import BoundedSum, One
+from tacit.solvers.base import Budget
+
+__all__ = ["ESTIMATORS", "Planned", "PrivateEstimator", "Table", "publish", "with_certificate"]
+
+ESTIMATORS: dict[str, type[PrivateEstimator]] = {}
+"""Every private estimator that was defined, by name: contract tests, files and the shell read it."""
+COUNT_SHARE = 0.02
+"""The share of μ² for a noisy count, where the number of records is secret."""
+NOMINAL_RECORDS = 100_000
+"""What a plan is told where the number of records is secret."""
+SEEN = ("n_features_in_", "feature_names_in_")
+"""What validation keeps of a table."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a fit knows about its data before anything is paid for: shapes, types and public labels.
+
+    Attributes:
+        n: the number of records.
+        p: the number of features.
+        sparse: whether zeros are not stored.
+        dtype: of the features.
+        outputs: classes, or columns of the target.
+        classes: the labels, or None.
+        marks: what the certificate must say about them.
+        single_target: whether the target is one column, without an axis of its own.
+    """
+
+    n: int
+    p: int
+    sparse: bool = False
+    dtype: Any = float
+    outputs: int = 1
+    classes: Any = None
+    marks: tuple[str, ...] = ()
+    single_target: bool = True
+
+
+class Planned(Protocol):
+    """A fit with every public choice made."""
+
+    @property
+    def plan(self) -> Plan:
+        """What it will release."""
+
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """What the user declares beyond it; the certificate carries it as marks."""
+
+    def solve(self, session: Session) -> Any:
+        """Run the plan on the user's records, seen through the plan's public maps."""
+
+
+class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
+    """A model with a certificate. Families say what is planned (``_planned``), and what a solution means (``_fitted``).
+
+    Fitted attributes are set together, after the last release: a fit that fails or is interrupted leaves the model as
+    it was.
+
+    Attributes:
+        certificate_: the promise: ``.epsilon(delta)``, ``.delta(epsilon)``, ``.adjacency``, ``.view``, ``.theorem``,
+            ``.assumptions``.
+        notes_: what you should know about this fit, if anything.
+    """
+
+    certificate_: Certificate
+    notes_: tuple[str, ...]
+    epsilon: float
+    delta: float | None
+    adjacency: str
+    ledger: Ledger | None
+    random_state: int | None
+    secret_count: ClassVar[bool] = False
+    """Whether the family can be fitted under add/remove, where the number of records is secret."""
+    uses_count: ClassVar[bool] = True
+    """Whether a plan depends on the number of records, so that a noisy count must come first where it is secret."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if not cls.__name__.startswith("_") and "__init__" in vars(cls):
+            ESTIMATORS[cls.__name__] = cls
+
+    # -- what a family says ---------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _read(self, X: Any, y: Any) -> tuple[Table, Any, Any]:
+        """Check the schema (shape, type, finiteness), a documented precondition; return the table, X and y."""
+
+    @abstractmethod
+    def _shape(self, n_records: int, n_features: int) -> Table:
+        """The table that a fit of these sizes would see."""
+
+    @abstractmethod
+    def _planned(self, table: Table, budget: Budget) -> Planned:
+        """Make every public choice; no record is read."""
+
+    @abstractmethod
+    def _fitted(self, planned: Any, solution: Any, table: Table) -> dict[str, Any]:
+        """Fitted attributes (without certificate and notes) from a solution."""
+
+    def _records(self, table: Table, X: Any, y: Any) -> Records:
+        """Where the session finds the table that ``_read`` returned."""
+        return InMemory(X, y)
+
+    def _check_fitted(self) -> None:
+        """Refuse fitted attributes that contradict each other, the parameters or the certificate.
+
+        Files are checked with it after they were read, and models before they are written; families add to it.
+        Nothing is made here that is larger than what the model holds.
+
+        Raises:
+            InvalidInput: naming the attribute.
+        """
+        check_promise(self)
+        check_words(self, check_width(self))
+        if is_classifier(self):
+            check_classes(self)
+        check_marks(self, self._declared_marks())
+
+    def _note(self) -> str:
+        """What the ledger calls a fit."""
+        return type(self).__name__
+
+    def _declared_marks(self) -> tuple[str, ...]:
+        """What the user declares, by the parameters alone."""
+        return ()
+
+    def _unused_parameters(self) -> dict[str, str]:
+        """Options that have no effect, each with the parameter whose value makes it so; None means "not stated"."""
+        return {}
+
+    # -- the one way ------------------------------------------------------------------------------------------------
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Fit under the certificate that the parameters ask for.
+
+        Values outside public bounds are clipped silently: a message would tell about a record.
+
+        Args:
+            X: (records, features).
+            y: (records,) targets or labels.
+
+        Returns:
+            The estimator itself.
+        """
+        draft = copy.copy(self)  # validation writes the names of features there; this model stays as it is
+        table, X, y = draft._read(X, y)
+        budget = draft._budget(table)
+        records = draft._records(table, X, y)
+        table = _without_secret_count(table, budget)
+        certificate, planned = draft._reserved(table, budget)
+        with (
+            np.errstate(all="ignore"),  # a solver's own warnings come and go with the noise
+            progress_bar(type(self).__name__, self._progress()) as progress,
+            open_session(
+                certificate,
+                records,
+                ledger=self.ledger,
+                random_state=self.random_state,
+                note=self._note(),
+                progress=progress,
+            ) as session,
+        ):
+            if draft._counts_first(budget):
+                session, planned, table = draft._counted(session, table, budget)
+            solution = planned.solve(session)
+        publish(self, draft, {"notes_": (), **draft._fitted(planned, solution, table)}, session.certificate)
+        return self
+
+    def planned_certificate(
+        self, n_records: int, n_features: int, *, sparse: bool = False, n_outputs: int | None = None
+    ) -> Certificate:
+        """What ``fit`` is going to certify for a table of this shape; no record is read.
+
+        Args:
+            n_records: rows.
+            n_features: columns.
+            sparse: whether the table is a sparse matrix, whose zeros must stay zero.
+            n_outputs: columns of the target, for regressors of several; one if missing.
+
+        Returns:
+            The certificate, without the mark of a seed.
+
+        Raises:
+            InvalidInput: for a sparse table, if the estimator takes none.
+        """
+        if sparse and not self.__sklearn_tags__().input_tags.sparse:
+            raise InvalidInput(f"{type(self).__name__} takes no sparse table: convert it by toarray()")
+        table = dataclasses.replace(self._shape(n_records, n_features), sparse=sparse)
+        if n_outputs is not None and table.classes is None:
+            table = dataclasses.replace(table, outputs=_validate.positive_int(n_outputs=n_outputs))
+        budget = self._budget(table)
+        return self._reserved(_without_secret_count(table, budget), budget)[0]
+
+    def _reserved(self, table: Table, budget: Budget) -> tuple[Certificate, Planned]:
+        """What is reserved before a record is read, with all its marks but the seed's; and the plan.
+
+        Where the plan follows from a noisy count, what is reserved is the count and *any* μ-GDP fit with the rest of
+        the budget; the plan that is returned is one for a nominal number.
+
+        Returns:
+            The certificate and the plan.
+
+        Raises:
+            NotCovered: if the plan must follow a noisy count, and is not μ-GDP.
+        """
+        planned = self._planned(table, budget)
+        certificate = self._certified(planned, budget)
+        if self._counts_first(budget):
+            if certificate.mu is None:
+                raise NotCovered(
+                    "adjacency: under add-remove the fit follows a noisy count and must be μ-GDP, which this solver is "
+                    "not; use solver='auto', or adjacency='replace-one'",
+                    axis="adjacency",
+                )
+            certificate = certify(_counted_plan(budget), delta=budget.delta)
+        for mark in dict.fromkeys((*table.marks, *self._declared_marks(), *planned.declared)):
+            certificate = certificate.marked(mark)
+        return certificate, planned
+
+    def _counts_first(self, budget: Budget) -> bool:
+        """Whether the number of records is secret, and needed for a plan."""
+        return self.uses_count and budget.adjacency is Adjacency.ADD_REMOVE
+
+    def _budget(self, table: Table) -> Budget:
+        """ε, δ, relation and view, checked."""
+        for name, why in self._unused_parameters().items():
+            if getattr(self, name) is not None:
+                raise InvalidInput(f"{name} has no effect with {why}={getattr(self, why)!r}: leave it out")
+        relation = Adjacency.parse(self.adjacency)
+        check_parameters(self, None if relation is Adjacency.ADD_REMOVE else table.n)
+        if relation is Adjacency.ADD_REMOVE and not self.secret_count:
+            raise NotCovered(
+                f"adjacency: under add-remove the number of records is secret, but the plan of a "
+                f"{type(self).__name__} is made for it; use replace-one or zero-out",
+                axis="adjacency",
+            )
+        assert self.delta is not None
+        return Budget(float(self.epsilon), float(self.delta), relation, getattr(self, "view", "all_iterates"))
+
+    def _progress(self) -> bool | None:
+        return getattr(self, "progress", False)
+
+    def _certified(self, planned: Planned, budget: Budget) -> Certificate:
+        """Certify the plan, and refuse one that costs more than the budget."""
+        certificate = certify(planned.plan, delta=budget.delta)
+        gaussian = certificate.mu is not None and certificate.mu <= budget.whole_mu
+        if not gaussian and certificate.epsilon(budget.delta) > budget.epsilon * (1 + 1e-9):
+            raise NotCovered(
+                f"the plan costs ε = {certificate.epsilon(budget.delta):.6g}, more than the {budget.epsilon:g} it was "
+                "made for: choose another solver, and please report this",
+                axis="epsilon",
+            )
+        return certificate
+
+    def _counted(self, session: Session, table: Table, budget: Budget) -> tuple[Session, Planned, Table]:
+        """Release how many records there are, plan the rest from it, and go on under the certificate of both."""
+        n = max(round(float(session.release(BoundedSum(One()))[0])), 1)
+        table, rest = dataclasses.replace(table, n=n), budget.part(1 - COUNT_SHARE)
+        planned = self._planned(table, rest)
+        plan = Plan.of(session.certificate.plan.parts[0], planned.plan)
+        return session.narrowed(certify(plan, delta=budget.delta)), planned, table
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.non_deterministic = self.random_state is None
+        return tags
+
+
+def publish(model: Any, draft: Any, fitted: dict[str, Any], certificate: Certificate) -> None:
+    """Set all fitted attributes at once: an interrupt leaves the old model or the new one.
+
+    Args:
+        model: what is fitted.
+        draft: the copy of it that validated the table.
+        fitted: attributes by name.
+        certificate: of the fit.
+    """
+    kept = {name: value for name, value in vars(model).items() if name not in SEEN}
+    seen = {name: vars(draft)[name] for name in SEEN if name in vars(draft)}
+    model.__dict__ = {**kept, **seen, **with_certificate(fitted, certificate), "certificate_": certificate}
+
+
+def with_certificate(fitted: dict[str, Any], certificate: Certificate) -> dict[str, Any]:
+    """The attributes, where a plan that states a promise (``plan_``) states this one."""
+    plan = fitted.get("plan_")
+    if not hasattr(plan, "certificate"):
+        return fitted
+    assert dataclasses.is_dataclass(plan)
+    assert not isinstance(plan, type)
+    return {**fitted, "plan_": dataclasses.replace(plan, certificate=certificate)}
+
+
+def _without_secret_count(table: Table, budget: Budget) -> Table:
+    """The table as a plan may know it: under add/remove a nominal number of records stands for the true one."""
+    return dataclasses.replace(table, n=NOMINAL_RECORDS) if budget.adjacency is Adjacency.ADD_REMOVE else table
+
+
+def _counted_plan(budget: Budget) -> Plan:
+    """A noisy count, and *any* μ-GDP fit with the rest: what is reserved before the number of records is known."""
+    count = budget.mechanism(budget.whole_mu * math.sqrt(COUNT_SHARE), 1, "noisy count")
+    rest = budget.mechanism(budget.whole_mu * math.sqrt(1 - COUNT_SHARE) * (1 - 1e-12), 1, "the fit, at most")
+    return Plan.of(count, rest)

@@ -1,0 +1,7 @@
+"""Where records are: places that hand rows to the release layer, and to nobody else."""
+
+from tacit.records.base import PLACES, Records, TargetMap
+from tacit.records.memory import InMemory
+from tacit.records.rows import Design, Mapped, Rows
+
+__all__ = ["PLACES", "Design", "InMemory", "Mapped", "Records", "Rows", "TargetMap"]

@@ -1,0 +1,289 @@
+"""The channel of one certified mechanism: draws its batches, counts its releases, adds its noise, and stops."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit import _validate
+from tacit.errors import BudgetExhausted, MechanismMismatch
+from tacit.mechanism import Adjacency, CorrelatedNoise, FullBatch, Independent, Mechanism
+from tacit.noise import StreamingNoise, StreamState
+from tacit.noise.streams import Streams
+from tacit.release.query import Bounded, Members
+
+__all__ = ["Channel", "Checkpoint", "noise_std", "sensitivity"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a channel needs to go on: **as secret as the data**, because it holds the noise key.
+
+    Attributes:
+        digest: of the certificate it belongs to.
+        key: of the noise streams.
+        seeded: whether the run was seeded (and so not private).
+        step: the next step.
+        release: the next release within it.
+        rows: earlier rows that correlated noise keeps.
+        stream: sensitivity and size that correlated noise was drawn for.
+        history: a digest that names everything released so far.
+    """
+
+    digest: str
+    key: bytes
+    seeded: bool
+    step: int
+    release: int
+    rows: Array | None = None
+    stream: tuple[float, int] | None = None
+    history: bytes = b""
+
+    def __repr__(self) -> str:
+        return f"Checkpoint(step={self.step}, release={self.release})"  # never the key
+
+
+def sensitivity(mechanism: Mechanism, query: Bounded) -> float:
+    """Δ: how far a sum of bounded contributions moves between neighbours.
+
+    C if a record's contribution vanishes. If it is replaced: the diameter of the set of contributions (2C at most), but
+    only where every step reads every record. Theorems about sampled batches compare with a batch that holds neither
+    record, so there Δ is 2C whatever the diameter.
+
+    Args:
+        mechanism: what is running.
+        query: what is asked.
+
+    Returns:
+        Δ.
+    """
+    if mechanism.adjacency is Adjacency.REPLACE_ONE and type(mechanism.sampling) is FullBatch:
+        return query.diameter
+    return mechanism.adjacency.sum_factor * query.bound
+
+
+def noise_std(mechanism: Mechanism, query: Bounded, index: int) -> float:
+    """σ = Δ/ratio of release ``index``, counted over all steps: public.
+
+    Args:
+        mechanism: what is running.
+        query: what is asked.
+        index: of the release.
+
+    Returns:
+        σ.
+
+    Raises:
+        MechanismMismatch: if the certificate promises infinite noise there.
+    """
+    ratio = mechanism.ratio[index // mechanism.releases if len(mechanism.ratio) == mechanism.steps else index]
+    if ratio == 0:
+        raise MechanismMismatch("a release with ratio 0 promises infinite noise: leave it out instead")
+    return sensitivity(mechanism, query) / ratio
+
+
+class Channel:
+    """Noisy sums over the batches of one mechanism, as certified and not one more.
+
+    Args:
+        mechanism: what was certified.
+        digest: of the certificate.
+        n: the number of records.
+        streams: its randomness, shared with no other channel.
+        replicas: independent runs at once, for audits.
+        resume: a checkpoint to go on from.
+    """
+
+    def __init__(
+        self,
+        mechanism: Mechanism,
+        digest: str,
+        n: int,
+        streams: Streams,
+        *,
+        replicas: int = 1,
+        resume: Checkpoint | None = None,
+    ) -> None:
+        self.mechanism, self._digest, self._streams = mechanism, digest, streams
+        self.replicas = _validate.positive_int(replicas=replicas)
+        self._lock, self._owner = threading.Lock(), os.getpid()
+        self._key_is_shared = resume is not None or streams.seeded
+        if type(mechanism.noise) not in (Independent, CorrelatedNoise):  # a theorem of a user's own may cover others
+            raise MechanismMismatch(
+                f"a session draws Independent or CorrelatedNoise, and certified is {type(mechanism.noise).__name__}: "
+                "draw it with your own code"
+            )
+        self._draw = mechanism.sampling.draw(n, self.replicas, streams)
+        self._step, self._release = (resume.step, resume.release) if resume else (0, 0)
+        noise = mechanism.noise
+        self._correlated = StreamingNoise(noise.bands.values) if isinstance(noise, CorrelatedNoise) else None
+        rows = resume.rows if resume else None
+        self._rows = None if rows is None else StreamState(rows.copy(), self._step)
+        self._stream = resume.stream if resume else None
+        self._history = resume.history if resume else b""
+        self._members = self._draw(self._step) if self._step < mechanism.steps else None
+
+    @property
+    def steps_left(self) -> int:
+        """How many steps are certified and not yet taken."""
+        return self.mechanism.steps - self._step
+
+    def noise_std(self, query: Bounded, index: int | None = None) -> float:
+        """σ of the next release, or of release ``index``: public."""
+        following = self._step * self.mechanism.releases + self._release
+        return noise_std(self.mechanism, query, following if index is None else index)
+
+    def release(self, query: Bounded, total: Callable[[Members], Array]) -> Array:
+        """The next certified release: the sum over this step's members plus noise.
+
+        Args:
+            query: its bound sets the noise.
+            total: from members to the sum, (replicas, size).
+
+        Returns:
+            (replicas, size).
+        """
+        with self._lock:
+            return self._released(query, total)
+
+    def _released(self, query: Bounded, total: Callable[[Members], Array]) -> Array:
+        m = self.mechanism
+        self._check_owner()
+        if self._members is None:
+            raise BudgetExhausted(f"all {m.steps} certified steps are taken: certify a longer plan to go on")
+        index, sigma = self._step * m.releases + self._release, self.noise_std(query)
+        with np.errstate(all="ignore"):  # a caller's errstate("raise") would tell about a record
+            clean = total(self._members)
+        self._check_stream(query, clean)
+        history = self._named(clean, sigma)
+        noise = self._noise(sigma, index, clean, history)
+        step, release = divmod(index + 1, m.releases)
+        members = self._members
+        if step != self._step:
+            members = self._draw(step) if step < m.steps else None  # type: ignore[assignment]
+        # All at once, and before anything is handed out: an interrupt leaves a release either made or not.
+        self._step, self._release, self._members, self._history = step, release, members, history
+        return clean + noise
+
+    def take_all(self, query: Bounded, sizes: NDArray[np.int64], content: Callable[[], bytes]) -> Array:
+        """The noise of all remaining releases at once, for a sweep in compiled code; nothing is left afterwards.
+
+        The whole sweep is debited before a record is read. If the key can be known elsewhere (a checkpoint, a seed),
+        noise is named after everything the sums can depend on besides the noise.
+
+        Args:
+            query: its bound sets the noise.
+            sizes: how many numbers each release has.
+            content: a digest of records, settings and start.
+
+        Returns:
+            The noise of all releases, one after another.
+
+        Raises:
+            MechanismMismatch: if the mechanism samples, correlates noise, or has another number of releases.
+        """
+        with self._lock:
+            m = self.mechanism
+            self._check_owner()
+            if type(m.sampling) is not FullBatch or type(m.noise) is not Independent or m.releases != 1:
+                raise MechanismMismatch("a sweep reads all records at each step, with fresh noise: certify it as such")
+            if self.replicas != 1 or len(sizes) != self.steps_left:
+                raise MechanismMismatch(
+                    f"the sweep makes {len(sizes)} releases, {self.steps_left} are certified and not yet made"
+                )
+            first, self._step, self._members = self._step, m.steps, None
+            sigma = sensitivity(m, query) / m.ratio.to_array()[first:]
+            if not np.isfinite(sigma).all():
+                raise MechanismMismatch("a release with ratio 0 promises infinite noise: leave it out instead")
+            rng = self._streams.at("sweep", first, content() if self._key_is_shared else b"")
+            noise = rng.standard_normal(int(sizes.sum()))
+            noise *= sigma[0] if m.ratio.is_constant else np.repeat(sigma, sizes)
+            return noise
+
+    def _check_owner(self) -> None:
+        if os.getpid() != self._owner:
+            raise MechanismMismatch(
+                "this session belongs to the process that opened it: a forked copy would spend the budget again"
+            )
+
+    def _check_stream(self, query: Bounded, clean: Array) -> None:
+        if self._correlated is None:
+            return
+        # Row t of C⁻¹Z mixes the scales of earlier rows, so one strategy hides sums of one bound and one size.
+        stream = (sensitivity(self.mechanism, query), clean.shape[1])
+        self._stream = self._stream or stream
+        if self._stream != stream:
+            raise MechanismMismatch(
+                "correlated noise hides sums of one sensitivity and size: use one mechanism for each"
+            )
+
+    def _noise(self, sigma: float, index: int, clean: Array, history: bytes) -> Array:
+        """Noise named after what it hides, and after everything hidden before.
+
+        A step that is repeated after a crash, or by a second channel resumed from one checkpoint, then either repeats
+        its release to the bit or draws afresh; and once two such runs differ, they share no noise any more. (Naming a
+        row of correlated noise by its own sum alone would let one run subtract what another shares with it.)
+
+        Returns:
+            As many numbers as ``clean`` has.
+        """
+        rng = self._streams.at("noise", index, history)
+        if self._correlated is None:
+            noise = rng.standard_normal(clean.shape)
+            noise *= sigma
+            return noise
+        if self._rows is None:
+            self._rows = self._correlated.init(clean.size)
+        self._rows.step = index  # a row that was begun and not released is made again
+        return np.asarray(sigma * self._correlated.next(self._rows, rng).reshape(clean.shape))
+
+    def _named(self, clean: Array, sigma: float = 1.0) -> bytes:
+        """A digest of all sums up to and including this one, and of their noise's scale: as secret as they are.
+
+        Without the scale, one sum released with two different ones would be hidden by multiples of the same numbers.
+
+        Returns:
+            32 bytes.
+        """
+        sums = hashlib.sha256(self._history)  # three times as fast as others where processors know it
+        sums.update(repr((float(sigma), clean.shape, clean.dtype.str)).encode())
+        sums.update(np.ascontiguousarray(clean).data)
+        return sums.digest()
+
+    @property
+    def history(self) -> bytes:
+        """A digest that names everything released so far; **as secret as the data**."""
+        return self._history
+
+    def step_rng(self) -> np.random.Generator:
+        """Secret randomness of this step for what a query itself draws (dropout): the same if the step is repeated."""
+        self._check_owner()
+        return self._streams.at("dice", self._step, self._history)
+
+    def checkpoint(self) -> Checkpoint:
+        """Where the channel stands. Store it with mode 0600: it holds the noise key."""
+        with self._lock:
+            self._check_owner()
+            self._key_is_shared = True
+            return Checkpoint(
+                self._digest,
+                self._streams.secret_key(),
+                self._streams.seeded,
+                self._step,
+                self._release,
+                None if self._rows is None else self._rows.rows.copy(),
+                self._stream,
+                self._history,
+            )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a channel is not copied or pickled: two copies would each spend the budget once")

@@ -1,0 +1,91 @@
+"""Gradients of a linear model's loss, clipped per record."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit import _validate
+from tacit.problem import Huber, Logistic, Loss, SmoothedHinge, Squared
+from tacit.records import Rows
+from tacit.release.query import Example, Members, Query, register
+
+__all__ = ["LossGradient"]
+
+Array = NDArray[np.float64]
+
+MAX_COEFFICIENT = 1e9
+"""Coefficients beyond this are taken as this: a public box."""
+
+
+@register("loss-gradient")
+@dataclass(frozen=True, eq=False)
+class LossGradient(Query):
+    """Σ φ′(xᵀv, y)·x with each term scaled down to norm C; the state is v.
+
+    Clipping the gradient of a loss of one prediction only clips its slope φ′ to ±C/‖x‖. That is the slope of another
+    convex function of f (φ continued linearly), no more curved than φ; so a clipped contribution is still the gradient
+    of a convex function with smoothness sup φ″·R², R the largest ‖x‖, and hidden-state theorems apply.
+
+    Attributes:
+        loss: φ.
+        bound: C.
+        row_norm: R, public; longer rows are scaled down to it. ∞ for none (then no smoothness is promised).
+    """
+
+    loss: Loss
+    bound: float
+    row_norm: float = float("inf")
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bound", _validate.positive(bound=self.bound))
+        if np.isfinite(self.row_norm):
+            object.__setattr__(self, "row_norm", _validate.positive(row_norm=self.row_norm))
+
+    @property
+    def smoothness(self) -> float | None:  # type: ignore[override]
+        """Sup φ″·R² of a convex loss on rows of bounded norm."""
+        if not np.isfinite(self.row_norm) or not self.loss.convex:
+            return None
+        return self.loss.curvature * self.row_norm**2
+
+    def _slopes(self, rows: Rows, state: Array) -> Array:
+        """Clipped slopes, (records, replicas): what multiplies x. A slope that is not finite counts as nothing."""
+        # A run that diverges must not turn rounding, which may depend on how many records there are, into a signal.
+        state = np.clip(np.nan_to_num(state, nan=0.0), -MAX_COEFFICIENT, MAX_COEFFICIENT)
+        norms = rows.kept("row norms", rows.design.row_norms)
+        with np.errstate(all="ignore"):
+            R = self.row_norm
+            shrink = (R / np.maximum(norms, R) if np.isfinite(R) else np.ones_like(norms))[:, None]
+            slope = self.loss.derivative(rows.design.dot(state.T) * shrink, rows.y[:, None])
+            cap = self.bound / (norms[:, None] * shrink)
+            slope = np.clip(slope, -cap, cap) * shrink
+        return np.where(np.isfinite(slope), slope, 0.0)
+
+    def contributions(self, rows: Rows, state: Array) -> Array:
+        """φ′·x, already clipped."""
+        return self._slopes(rows, np.asarray(state, np.float64)).T[:, :, None] * rows.design.dense()[None]
+
+    def total(self, rows: Rows, state: Array, members: Members) -> Array:
+        """Two matrix products."""
+        slopes = self._slopes(rows, np.asarray(state, np.float64))
+        if not members.all():
+            slopes = slopes * members.T
+        return rows.design.transposed_dot(slopes).T
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, records: int) -> Example:
+        """Any loss; rows inside and beyond the norm; the neighbour is often the mirror image."""
+        loss = [Squared(), Huber(0.7), Logistic(), SmoothedHinge(0.5)][rng.integers(4)]
+        X = rng.normal(size=(records, 3)) * rng.choice([0.3, 8.0], size=(records, 1))
+        y = rng.choice([-1.0, 1.0], size=records) if loss.labels else rng.normal(size=records) * 20
+        X2, y2 = X.copy(), y.copy()
+        if rng.random() < 0.5:
+            y2[0] = -y[0]
+        else:
+            X2[0], y2[0] = rng.normal(size=3) * 8, y[0] * (-1 if loss.labels else rng.normal())
+        C = 0.6 if rng.random() < 0.5 else 3.0
+        state = rng.normal(size=(1, 3)) * rng.choice([0.0, 1.0])
+        return Example(cls(loss, C, 2.0), Rows(X, y), Rows(X2, y2), state)

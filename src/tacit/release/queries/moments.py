@@ -1,0 +1,252 @@
+"""First and second moments, second-moment matrices and mean squares of bounded features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from tacit import _validate
+from tacit.errors import InvalidInput
+from tacit.records import Rows
+from tacit.release.query import Example, Members, Query, register
+
+__all__ = ["GramSum", "MomentSum", "SquareSum", "symmetric", "upper_triangle"]
+
+Array = NDArray[np.float64]
+
+
+@register("moments")
+@dataclass(frozen=True, eq=False)
+class MomentSum(Query):
+    """Σ (v₁, …, v_p, v₁², …, v_p²) with v_j = (u_j − centre_j)/half_j ∈ [−1, 1], for columns u_j in [low_j, high_j].
+
+    A contribution has norm at most √2 per column. Two of them differ, in one column, by (v − w)² + (v² − w²)²,
+    whose derivative in w is −2(v − w)(1 + 2vw + 2w²). The last factor is positive for v² < 2, so the distance grows as
+    w moves away from v and is largest at opposite ends, where the squares agree: 4 per column. Centred this way,
+    second moments cost nothing beside first ones. A column whose bounds coincide contributes zeros.
+
+    Attributes:
+        low: smallest values of the columns; values outside are clipped.
+        high: largest values.
+        with_target: whether the target is the last column.
+    """
+
+    low: Array
+    high: Array
+    with_target: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("low", "high"):
+            object.__setattr__(self, name, _validate.real_array(name, getattr(self, name)))
+        if not (self.low <= self.high).all() or not np.isfinite(self.high - self.low).all():
+            raise InvalidInput("moments need finite bounds with low ≤ high")
+
+    @cached_property
+    def centre(self) -> Array:
+        """What becomes 0."""
+        return np.asarray(self.low / 2 + self.high / 2)
+
+    @cached_property
+    def half(self) -> Array:
+        """What becomes 1; 0 for columns whose bounds coincide."""
+        return np.asarray(self.high / 2 - self.low / 2)
+
+    @property
+    def bound(self) -> float:  # type: ignore[override]
+        """√(2 · columns that vary)."""
+        return float(np.sqrt(max(2 * int((self.half > 0).sum()), 1e-300)))
+
+    @property
+    def diameter(self) -> float:
+        """From one end to the other, in every column: √2 times the bound, not twice."""
+        return float(np.sqrt(max(4 * int((self.half > 0).sum()), 1e-300)))
+
+    def _columns(self, rows: Rows) -> Any:
+        """The columns within their bounds, dense or sparse."""
+        X = rows.X
+        if self.with_target:
+            y = rows.y[:, None]
+            X = sparse.hstack([X, y], format="csc") if sparse.issparse(X) else np.column_stack([X, y])
+        if not sparse.issparse(X):
+            return np.clip(X, self.low, self.high)
+        if ((self.low > 0) | (self.high < 0)).any():
+            return np.clip(X.toarray(), self.low, self.high)  # zeros that are not stored lie outside of the bounds
+        X = sparse.csc_array(X, copy=True)
+        X.sum_duplicates()  # an entry stored in parts would be clipped part by part
+        column = np.repeat(np.arange(X.shape[1]), np.diff(X.indptr))
+        X.data = np.clip(X.data, self.low[column], self.high[column])
+        return X
+
+    def _centred(self, u: Array) -> Array:
+        return np.asarray(np.clip((u - self.centre) / np.where(self.half > 0, self.half, np.inf), -1.0, 1.0))
+
+    def contributions(self, rows: Rows, state: Array) -> Array:
+        """(v, v²) of each record."""
+        X = self._columns(rows)
+        v = self._centred(X.toarray() if sparse.issparse(X) else X)
+        return np.broadcast_to(np.hstack([v, v * v]), (len(state), len(rows), 2 * len(self.low)))
+
+    def total(self, rows: Rows, state: Array, members: Members) -> Array:
+        """Both moments by matrix products; a sparse table stays sparse."""
+        weights, X = members.astype(np.float64), self._columns(rows)
+        if not sparse.issparse(X):
+            v = self._centred(X)
+            return np.hstack([weights @ v, weights @ np.square(v)])
+        scale = np.where(self.half > 0, self.half, np.inf)
+        scaled = X @ sparse.diags_array(1 / scale)
+        first, second = np.asarray(weights @ scaled), np.asarray(weights @ scaled.power(2))
+        count, c = weights.sum(axis=1, keepdims=True), self.centre / scale
+        return np.hstack([first - count * c, second - 2 * c * first + count * c * c])
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, records: int) -> Example:
+        """One column of each kind, at an end more often than not; dense or sparse; with a target or without."""
+        low, high = np.array([-1.0, 0.0, 0.0]), np.array([1.0, 1.0, 0.0])
+        here = rng.choice([-2.0, 2.0, 0.3], size=(records, 3))
+        there = here.copy()
+        there[0] = rng.choice([-2.0, 2.0, 0.3], size=3)
+        if rng.random() < 0.3:
+            order = [1, 2, 0]
+            one, two = (Rows(table[:, 1:], table[:, 0]) for table in (here, there))
+            return Example(cls(low[order], high[order], True), one, two, np.zeros((1, 6)))
+        form = _in_parts if rng.random() < 0.5 else np.asarray
+        return Example(cls(low, high), Rows(form(here)), Rows(form(there)), np.zeros((1, 6)))
+
+
+def _in_parts(dense: Array) -> Any:
+    """A sparse matrix that stores every entry as two halves, as some libraries hand them out."""
+    n, p = dense.shape
+    rows, columns = np.repeat(np.arange(n), 2 * p), np.tile(np.repeat(np.arange(p), 2), n)
+    return sparse.coo_array((np.repeat(dense.ravel(), 2) / 2, (rows, columns)), shape=(n, p))
+
+
+def upper_triangle(G: Array) -> Array:
+    """The entries on and above the diagonal, those off it times √2: an isometry from the Frobenius norm."""
+    rows, columns = np.triu_indices(G.shape[-1])
+    return np.asarray(G[..., rows, columns] * np.where(rows == columns, 1.0, np.sqrt(2)))
+
+
+def symmetric(flat: Array, size: int) -> Array:
+    """The inverse of ``upper_triangle``: noise of deviation σ on the flat vector becomes σ/√2 off the diagonal."""
+    rows, columns = np.triu_indices(size)
+    G = np.zeros((size, size))
+    G[rows, columns] = flat / np.where(rows == columns, 1.0, np.sqrt(2))
+    return np.asarray(G + np.triu(G, 1).T)
+
+
+@register("gram")
+@dataclass(frozen=True)
+class GramSum(Query):
+    """Σ zzᵀ over rows scaled down to norm R, as a flat upper triangle.
+
+    A contribution has Frobenius norm ‖z‖² ≤ R². Two of them are at most √2·R² apart: ‖zzᵀ − vvᵀ‖² = ‖z‖⁴ + ‖v‖⁴ −
+    2(zᵀv)² ≤ 2R⁴, reached by orthogonal rows of full norm. (In one dimension R² would do.)
+
+    Attributes:
+        norm: R.
+        with_target: whether z = (x, y) instead of x.
+    """
+
+    norm: float
+    with_target: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "norm", _validate.positive(norm=self.norm))
+
+    @property
+    def bound(self) -> float:  # type: ignore[override]
+        """R²."""
+        return self.norm**2
+
+    @property
+    def diameter(self) -> float:
+        """√2·R²."""
+        return float(np.sqrt(2)) * self.bound
+
+    def _rows(self, rows: Rows) -> Array:
+        Z = rows.design.dense()
+        if self.with_target:
+            Z = np.column_stack([Z, rows.y])
+        with np.errstate(over="ignore"):
+            norms = np.sqrt(np.einsum("ij,ij->i", Z, Z))
+        return np.asarray(Z * (self.norm / np.maximum(norms, self.norm))[:, None])
+
+    def contributions(self, rows: Rows, state: Array) -> Array:
+        """The upper triangles, whatever the state."""
+        Z = self._rows(rows)
+        flat = upper_triangle(Z[:, :, None] * Z[:, None, :])
+        return np.broadcast_to(flat, (len(state), *flat.shape))
+
+    def total(self, rows: Rows, state: Array, members: Members) -> Array:
+        """One matrix product per replica."""
+        Z, full = self._rows(rows), bool(members.all())
+        parts = [Z.T @ (Z if full else Z * row[:, None]) for row in (members[:1] if full else members)]
+        out = upper_triangle(np.stack(parts))
+        return np.repeat(out, len(members), axis=0) if full else out
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, records: int) -> Example:
+        """Long and short vectors; the neighbour's is often orthogonal."""
+        here = rng.normal(size=(records, 3)) * rng.choice([0.1, 30.0], size=(records, 1))
+        there = here.copy()
+        here[0] = 5 * np.eye(3)[rng.integers(3)]
+        there[0] = 5 * np.eye(3)[rng.integers(3)] if rng.random() < 0.7 else rng.normal(size=3)
+        if rng.random() < 0.5:
+            one, two = (Rows(table[:, :2], table[:, 2]) for table in (here, there))
+            return Example(cls(1.5, True), one, two, np.zeros((1, 1)))
+        return Example(cls(1.5), Rows(here), Rows(there), np.zeros((1, 1)))
+
+
+@register("squares")
+@dataclass(frozen=True, eq=False)
+class SquareSum(Query):
+    """Σ ((x₁/b₁)², …, (x_p/b_p)²), each square clipped to 1: of norm at most √p, and no further than that apart.
+
+    Attributes:
+        reach: b_j > 0.
+    """
+
+    reach: Array
+
+    @property
+    def bound(self) -> float:  # type: ignore[override]
+        """√p."""
+        return float(np.sqrt(len(self.reach)))
+
+    @property
+    def diameter(self) -> float:
+        """From 0 to 1 in every entry."""
+        return self.bound
+
+    def contributions(self, rows: Rows, state: Array) -> Array:
+        """The squares, whatever the state."""
+        squares = np.minimum(np.square(rows.design.dense() / self.reach), 1.0)
+        return np.broadcast_to(squares, (len(state), *squares.shape))
+
+    def total(self, rows: Rows, state: Array, members: Members) -> Array:
+        """One pass over the columns, without a copy."""
+        design, weights = rows.design, 1 / np.asarray(self.reach, np.float64)
+        if design.sparse or not members.all():
+            squares = design.scaled(weights).squared()
+            squares = squares.minimum(1.0) if design.sparse else np.minimum(squares, 1.0)
+            return np.asarray(members.astype(np.float64) @ squares, np.float64)
+        sums, scratch = np.empty(len(weights)), np.empty(len(rows))
+        for j, column in enumerate(design.matrix.T):
+            np.multiply(column, weights[j], out=scratch)
+            np.minimum(np.square(scratch, out=scratch), 1.0, out=scratch)
+            sums[j] = scratch.sum()
+        return np.tile(sums, (len(members), 1))
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, records: int) -> Example:
+        """Values inside and beyond the bounds, dense or sparse."""
+        here = rng.normal(size=(records, 2)) * 3
+        there = here.copy()
+        here[0], there[0] = rng.choice([0.0, 9.0, 1.0], size=2), rng.choice([0.0, 9.0, 1.0], size=2)
+        form = sparse.csc_array if rng.random() < 0.5 else np.asarray
+        return Example(cls(np.array([2.0, 0.5])), Rows(form(here)), Rows(form(there)), np.zeros((1, 1)))

@@ -1,0 +1,212 @@
+"""Gradients of K outputs that are linear in public features of a record: g(Wx)·xᵀ, two matrix products a batch."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit import _validate
+from tacit.errors import InvalidInput
+from tacit.kernels.exact import half_spaces
+from tacit.kernels.rows import SHRINK, row_squares, shortened
+from tacit.problem import OneVsRest, OutputLoss, Softmax, SquaredOutputs
+from tacit.records import Rows
+from tacit.release.query import Example, Members, Query, register
+
+__all__ = ["GatedOutputs", "LinearOutputs", "open_gates"]
+
+Array = NDArray[np.float64]
+Index = NDArray[np.intp]
+Table = NDArray[Any]  # float32 or float64
+MAX_OUTPUT = 1e25
+"""Outputs that no run comes near; weights that could give more are confined, only so that float32 holds them."""
+MIN_NORM, MAX_NORM = 1e-6, 1e6
+"""Norms of features that leave room for that."""
+PART = 4096
+"""Rows that are summed in the type of the features."""
+
+
+def open_gates(rows: Table, gates: Table, R: float) -> tuple[Table, Table]:
+    """Rows short enough for any gate pattern, and √(2/P)·1(u_jᵀx ≥ 0) scaled so that ‖x̃‖ ≤ R.
+
+    Args:
+        rows: (m, d).
+        gates: (P, d), public.
+        R: the norm of lifted records.
+
+    Returns:
+        Rows (m, d) and weights of the gates (m, P): x̃ = (weight_j·x)_j. Both of a record depend on it alone, to the
+        bit: a gate that turned with the record's place in a batch would move the sum by another record's contribution.
+    """
+    P = len(gates)
+    short = shortened(rows, widest(P, R))
+    mask = half_spaces(short, gates).astype(short.dtype)
+    length = np.sqrt(row_squares(short) * (2 / P) * mask.sum(axis=1))
+    factor = np.sqrt(2 / P) * np.minimum(1.0, R * SHRINK / np.maximum(length, 1e-300))
+    mask *= factor[:, None].astype(short.dtype)
+    return short, mask
+
+
+def widest(P: int, R: float) -> float:
+    """√(P/2)·R: longer rows exceed R when they are lifted by P gates, even if one gate alone is open."""
+    return R * float(np.sqrt(P / 2))
+
+
+@dataclass(frozen=True, eq=False)
+class _Outputs(Query):
+    """What both kinds share; the state is W, flat.
+
+    Features are ``rows.X``, in float32 or float64; targets are ``rows.y``, class numbers or (records, K) values.
+
+    Attributes:
+        loss: of the outputs, clipped.
+        row_norm: R; longer feature vectors are scaled down to it.
+    """
+
+    loss: OutputLoss
+    row_norm: float
+
+    def __post_init__(self) -> None:
+        R = _validate.positive(row_norm=self.row_norm)
+        if not MIN_NORM <= R <= MAX_NORM:
+            raise InvalidInput(f"row_norm must lie between {MIN_NORM:g} and {MAX_NORM:g}, got {R!r}: rescale")
+        object.__setattr__(self, "row_norm", R)
+
+    @property
+    def bound(self) -> float:  # type: ignore[override]
+        """Slope·R."""
+        return self.loss.slope * self.row_norm
+
+    @property
+    def smoothness(self) -> float:  # type: ignore[override]
+        """Curvature·R²."""
+        return self.loss.curvature * self.row_norm**2
+
+    def total(self, rows: Rows, state: Array, members: Members) -> Array:
+        """Two matrix products for each replica."""
+        return np.array([self._one(rows, theta, np.flatnonzero(m)) for theta, m in zip(state, members, strict=True)])
+
+    def contributions(self, rows: Rows, state: Array) -> Array:
+        """One record at a time."""
+        index = range(len(rows))
+        return np.stack([[self._one(rows, theta, np.array([i])) for i in index] for theta in state])
+
+    def _one(self, rows: Rows, theta: Array, index: Index) -> Array:
+        """Parts of a batch, summed in float64: float32 sums over very many rows would drift."""
+        far = MAX_OUTPUT / self.row_norm
+        if not (theta.max() <= far and theta.min() >= -far):  # also NaN
+            theta = np.clip(np.nan_to_num(theta), -far, far)
+        with np.errstate(all="ignore"):  # a warning would tell about a record
+            sums = [self._part(rows, theta, part) for part in _parts(index)]
+        return reduce(np.add, sums) if sums else np.zeros(theta.size)
+
+    @abstractmethod
+    def _part(self, rows: Rows, theta: Array, index: Index) -> Array:
+        """The sum over some records, at most PART."""
+
+
+@register("linear-outputs")
+@dataclass(frozen=True, eq=False)
+class LinearOutputs(_Outputs):
+    """Σ g(Wx_i; y_i)·x_iᵀ over a batch, W of shape (K, p): multinomial logistic regression and its relatives.
+
+    Clipping happens in the outputs (``problem.outputs``) and on the features (norm at most R), so that every
+    contribution is the gradient of a convex function of W with smoothness curvature·R², and at most slope·R long.
+
+    Attributes:
+        loss: of the outputs, clipped.
+        row_norm: R; longer feature vectors are scaled down to it.
+    """
+
+    def _part(self, rows: Rows, theta: Array, index: Index) -> Array:
+        batch = rows.take(index)
+        X = batch.X if batch.norm <= self.row_norm else shortened(batch.X, self.row_norm)
+        W = theta.reshape(self.loss.outputs, -1).astype(X.dtype)
+        G = self.loss.gradient(X @ W.T, batch.y)
+        return np.asarray(G.T @ X, np.float64).ravel()
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, records: int) -> Example:
+        """Any loss, mirrored or replaced records, long and short ones."""
+        return _example(cls, rng, records, 3)
+
+
+@register("gated-outputs")
+@dataclass(frozen=True, eq=False)
+class GatedOutputs(_Outputs):
+    """The convex ReLU network: outputs Σ_j 1(u_jᵀx ≥ 0)·V_j x, with public gates u_j; V of shape (K, P, d).
+
+    The features are x̃ = √(2/P)·(1(u_jᵀx ≥ 0)·x)_j, of length √(2·active/P)·‖x‖, scaled down to R (errata, E1: not of
+    length ‖x‖). They are never formed: two products with (batch × d) and (d × PK), and a mask.
+
+    Attributes:
+        loss: of the outputs, clipped.
+        row_norm: R, of x̃.
+        gates: (P, d), public.
+    """
+
+    gates: Table
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.gates.ndim != 2:
+            raise InvalidInput(f"gates must have shape (P, features), got {self.gates.shape}")
+
+    def _remembered(self, rows: Rows) -> tuple[NDArray[np.bool_], Table] | None:
+        """Which gates each record opens, and their weight, made once; None unless rows are kept, and short enough."""
+        if not (rows.fits and rows.norm <= widest(len(self.gates), self.row_norm)):
+            return None
+        return rows.kept(self, lambda: self._all_gates(rows))
+
+    def _all_gates(self, rows: Rows) -> tuple[NDArray[np.bool_], Table]:
+        parts = _parts(np.arange(len(rows))) or [np.arange(0)]
+        made = [open_gates(rows.take(part).X, self.gates, self.row_norm)[1] for part in parts]
+        opened = np.concatenate([weights > 0 for weights in made])
+        return opened, np.concatenate([weights.max(axis=1, keepdims=True) for weights in made])
+
+    def _part(self, rows: Rows, theta: Array, index: Index) -> Array:
+        K, (P, d) = self.loss.outputs, self.gates.shape
+        batch, known = rows.take(index), self._remembered(rows)
+        if known is None:
+            X, mask = open_gates(batch.X, self.gates, self.row_norm)
+        else:
+            X, mask = batch.X, known[0][index] * known[1][index]
+        V = theta.reshape(K * P, d).astype(X.dtype)
+        Z = np.einsum("ikj,ij->ik", (X @ V.T).reshape(-1, K, P), mask)
+        G = self.loss.gradient(Z, batch.y)
+        spread = (G[:, :, None] * mask[:, None, :]).reshape(-1, K * P)
+        return np.asarray(spread.T @ X, np.float64).ravel()
+
+    @classmethod
+    def example(cls, rng: np.random.Generator, records: int) -> Example:
+        """As ``LinearOutputs``, with gates that are all open for some records."""
+        return _example(cls, rng, records, 3 * 4, gates=rng.normal(size=(4, 3)) + rng.choice([0.0, 3.0]))
+
+
+def _parts(index: Index) -> list[Index]:
+    return [index[first : first + PART] for first in range(0, len(index), PART)]
+
+
+def _example(cls: type[_Outputs], rng: np.random.Generator, records: int, width: int, **more: Any) -> Example:
+    K = 3
+    loss = [Softmax(K), Softmax(K, 0.3), OneVsRest(K), OneVsRest(K, 0.4), SquaredOutputs(K, 0.7)][rng.integers(5)]
+    X = rng.normal(size=(records, 3)) * rng.choice([0.2, 30.0], size=(records, 1))
+    X[0] = np.abs(X[0]) + 3  # long, and inside of every gate that points up
+    X2 = X.copy()
+    X2[0] = X[0] if rng.random() < 0.5 else rng.normal(size=3) * 9
+    y: Any
+    if isinstance(loss, SquaredOutputs):
+        y = rng.normal(size=(records, K)) * 30
+        y2 = y.copy()
+        y2[0] = -y[0]
+    else:
+        y = rng.integers(K, size=records)
+        y2 = y.copy()
+        X2[0] = -X[0] if rng.random() < 0.7 and not more else X2[0]
+    theta = rng.normal(size=(1, K * width)) * rng.choice([0.0, 1.0, 8.0])
+    return Example(cls(loss, 1.5, **more), Rows(X, y), Rows(X2, y2), theta)

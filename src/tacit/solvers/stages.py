@@ -1,0 +1,175 @@
+"""Stages that several solvers share: standardise, private quantiles, quadratic models from released matrices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import cho_factor, cho_solve
+from scipy.optimize import isotonic_regression
+
+from tacit.kernels.quadratic import minimise_quadratic
+from tacit.maps import Standardise
+from tacit.problem import ElasticNet, Penalty, Problem
+from tacit.release import Session
+from tacit.release.queries import AtMost, BoundedSum, MomentSum, Statistic
+
+__all__ = [
+    "ROUNDS",
+    "Standard",
+    "histogram_quantiles",
+    "minimise",
+    "noisy_quantile",
+    "positive_part",
+    "standardise",
+]
+
+Array = NDArray[np.float64]
+TOLERANCE, MAX_STEPS = 1e-12, 10_000
+
+
+def positive_part(G: Array) -> Array:
+    """The nearest positive semi-definite matrix."""
+    values, vectors = np.linalg.eigh((G + G.T) / 2)
+    return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
+
+
+def minimise(A: Array, b: Array, penalty: Penalty, start: Array | None = None) -> Array:
+    """Argmin ½vᵀAv − bᵀv + ψ(v), to near machine precision."""
+    v = np.zeros(len(b)) if start is None else start
+    if type(penalty) is not ElasticNet:  # a subclass may have a prox of its own
+        return _accelerated(A, b, penalty, v)
+    if penalty.smooth:
+        H = A + np.diag(penalty.l2)
+        try:
+            return np.asarray(cho_solve(cho_factor(H), b))
+        except np.linalg.LinAlgError:  # singular: the shortest minimiser
+            return np.asarray(np.linalg.lstsq(H, b, rcond=None)[0])
+    l1, l2, low, high = penalty.l1, penalty.l2, penalty.low, penalty.high
+    return minimise_quadratic(np.ascontiguousarray(A), b, l1, l2, low, high, v, TOLERANCE, MAX_STEPS)
+
+
+def _accelerated(A: Array, b: Array, penalty: Penalty, start: Array) -> Array:
+    """Accelerated proximal gradient descent with restarts, for a penalty that is known by its prox only."""
+    step = 1 / max(float(np.linalg.eigvalsh(A)[-1]), 1e-300)
+    x = y = penalty.prox(start, 0.0)
+    t = 1.0
+    for _ in range(MAX_STEPS):
+        new = penalty.prox(y - step * (A @ y - b), step)
+        change = new - x
+        if (y - new) @ change > 0:  # moving uphill: forget the momentum
+            t, y = 1.0, new
+        else:
+            t_next = (1 + np.sqrt(1 + 4 * t * t)) / 2
+            y, t = new + (t - 1) / t_next * change, t_next
+        x = new
+        if np.abs(change).max(initial=0.0) <= TOLERANCE * max(np.abs(x).max(initial=0.0), 1.0):
+            break
+    return np.asarray(x)
+
+
+@dataclass(frozen=True, eq=False)
+class Standard:
+    """Released locations and scales of the coordinates, and of the target.
+
+    Attributes:
+        map: of mapped features to standardised ones.
+        half: the public half range of each feature, in its scale; 0 for constant ones.
+        target_mean: of the target.
+        target_variance: of the target, possibly negative: noise is not hidden here.
+        noise: the standard deviation of a released mean, for features in [−1, 1].
+    """
+
+    map: Standardise
+    half: Array
+    target_mean: float
+    target_variance: float
+    noise: float
+
+    def back(self, u: Array, *, intercept: bool) -> Array:
+        """Coefficients of mapped features from those of standardised ones."""
+        v = u / self.map.scale
+        if intercept:
+            v[0] -= v[1:] @ self.map.mean[1:]
+        return np.asarray(v)
+
+
+def standardise(session: Session, part: int, problem: Problem) -> Standard:
+    """One joint release of first and second moments of all features and of the target.
+
+    Args:
+        session: over mapped records.
+        part: of the plan, which pays.
+        problem: public bounds.
+
+    Returns:
+        The scales; columns that are constant by their bounds keep mean 0 and scale 1.
+    """
+    facts = problem.facts
+    ends = problem.loss.target_range
+    query = MomentSum(np.append(facts.low, ends[0]), np.append(facts.high, ends[1]), with_target=True)
+    noise = session.noise_std(query, part) / facts.n
+    first, second = np.split(session.release(query, part=part) / facts.n, 2)
+    first = np.clip(first, -1.0, 1.0)
+    c, h = query.centre, query.half
+    if problem.intercept:
+        spread, mean = second - first**2, c + h * first
+    else:  # raw second moments, about zero
+        safe = np.where(h > 0, h, 1.0)
+        spread, mean = second + 2 * first * c / safe + (c / safe) ** 2, 0 * c
+    scale = h * np.sqrt(np.clip(spread, min(2 * noise, 1.0), None if not problem.intercept else 1.0))
+    fixed = h == 0
+    mean, scale = np.where(fixed, 0.0, mean), np.where(fixed, 1.0, scale)
+    half = np.where(fixed, 0.0, h / scale)
+    target_mean, target_variance = c[-1] + h[-1] * first[-1], h[-1] ** 2 * spread[-1]
+    return Standard(Standardise(mean[:-1], scale[:-1]), half[:-1], float(target_mean), float(target_variance), noise)
+
+
+ROUNDS = 6
+"""Bisections: a public interval is halved this often."""
+
+
+def noisy_quantile(session: Session, part: int, of: Statistic, level: float, low: float, high: float, n: int) -> float:
+    """A number near the ``level``-quantile of a statistic, within [low, high].
+
+    Each round releases how many records lie below the middle of the interval, Σ 1{v ≤ t} plus noise: one record moves
+    that by at most 1. All steps of the part are used.
+
+    Args:
+        session: with as many steps in the part as there are rounds.
+        part: of the plan.
+        of: one number per record.
+        level: between 0 and 1.
+        low: the lower end of the public interval.
+        high: the upper end.
+        n: the public number of records.
+
+    Returns:
+        The middle of the last interval.
+    """
+    for _ in range(session.steps_left(part)):
+        middle = (low + high) / 2
+        below = session.release(BoundedSum(AtMost(of, middle)), part=part)[0]
+        low, high = (low, middle) if below >= level * n else (middle, high)
+    return (low + high) / 2
+
+
+def histogram_quantiles(counts: Array, edges: Array, n: float, q: Array) -> Array:
+    """Quantiles from the noisy histogram of one feature: post-processing.
+
+    The counts are shifted to add up to n, which turns the noise of their cumulative sums from a random walk into a
+    bridge; the sums are made monotone by isotonic regression, and inverted linearly within bins.
+
+    Args:
+        counts: noisy counts.
+        edges: of the bins.
+        n: the number of records, or an estimate.
+        q: levels in (0, 1).
+
+    Returns:
+        One value per level, non-decreasing in it, within the grid.
+    """
+    cumulative = np.cumsum(counts + (n - counts.sum()) / len(counts))
+    inner = np.clip(isotonic_regression(cumulative[:-1]).x, 0.0, n) if len(counts) > 1 else np.empty(0)
+    return np.interp(q * n, np.concatenate([[0.0], inner, [n]]), edges)

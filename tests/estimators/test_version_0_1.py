@@ -1,0 +1,40 @@
+"""ε of every family equals that of version 0.1 for the same settings.
+
+``version_0_1.json`` was written by version 0.1 itself: for each case its parameters, the shape of the table, and what
+its certificate said.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tacit.estimators import base, load_all
+
+CASES = json.loads((Path(__file__).parent / "version_0_1.json").read_text())
+load_all()
+
+
+def _name(case: dict) -> str:
+    p = case["parameters"]
+    told = [str(p[key]) for key in ("solver", "view", "release", "update", "sampling", "adjacency") if key in p]
+    return "-".join([case["estimator"], str(case["n"]), *told, str(len(p.get("classes", [])))])
+
+
+@pytest.mark.parametrize("case", CASES, ids=_name)
+def test_the_promise_is_that_of_version_0_1(case):
+    parameters = {name: tuple(v) if name.endswith("bounds") else v for name, v in case["parameters"].items()}
+    model = base.ESTIMATORS[case["estimator"]](**parameters)
+    certificate = model.planned_certificate(case["n"], case["p"])
+    assert certificate.epsilon(parameters["delta"]) == pytest.approx(case["epsilon"], rel=1e-9)
+    assert certificate.mu == (None if case["mu"] is None else pytest.approx(case["mu"], rel=1e-9))
+    assert certificate.view == case["view"]
+    assert [part.label for part in certificate.plan.parts] == case["parts"]
+    assert list(certificate.marks) == case["marks"]
+
+
+def test_every_family_of_version_0_1_is_compared():
+    assert {case["estimator"] for case in CASES} <= set(base.ESTIMATORS)
+    assert len({case["estimator"] for case in CASES}) == 12
