@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tacit.kernels._jit import jit
 
-__all__ = ["row_products", "row_squares", "scaled_with_constant", "shortened"]
+__all__ = ["column_squares", "row_products", "row_squares", "scaled_with_constant", "shortened", "sparse_row_products"]
 
 ROWS = 2048
 """Rows at a time whose results stay in the cache."""
@@ -53,6 +53,26 @@ def row_squares(rows: NDArray[Any]) -> NDArray[np.float64]:
 
 
 @jit
+def column_squares(XT: NDArray[Any]) -> NDArray[np.float64]:
+    """‖row‖² of X given by columns, added column by column: the same for a row wherever it stands.
+
+    Args:
+        XT: (p, m), the columns of X.
+
+    Returns:
+        (m,).
+    """
+    p, m = XT.shape
+    out = np.zeros(m)
+    for j in range(p):
+        column = XT[j]
+        for i in range(m):
+            x = np.float64(column[i])
+            out[i] += x * x
+    return out
+
+
+@jit
 def row_products(X: NDArray[Any], columns: NDArray[np.int64], w: NDArray[np.float64]) -> NDArray[np.float64]:
     """Σ_j X[i, columns[j]]·w[j] for each row, added in this order whatever the row's place: a library's product is not.
 
@@ -77,6 +97,30 @@ def row_products(X: NDArray[Any], columns: NDArray[np.int64], w: NDArray[np.floa
             a, wa = X[:, columns[j]], w[j]
             for i in range(first, last):
                 out[i] += a[i] * wa
+    return out
+
+
+@jit
+def sparse_row_products(
+    data: NDArray[Any], rows: NDArray[np.int32], starts: NDArray[np.int64], m: int, w: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Σ_j X[i, j]·w[j] for each row of a matrix stored by columns, added in the order of columns.
+
+    Args:
+        data: entries.
+        rows: their rows.
+        starts: where columns begin.
+        m: the number of rows.
+        w: (p,).
+
+    Returns:
+        (m,).
+    """
+    out = np.zeros(m)
+    for j in range(starts.size - 1):
+        weight = w[j]
+        for e in range(starts[j], starts[j + 1]):
+            out[rows[e]] += data[e] * weight
     return out
 
 

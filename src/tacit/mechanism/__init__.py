@@ -1,7 +1,7 @@
 """Descriptions of private computations: public, frozen, hashable, free of data."""
 
 from tacit.mechanism.frozen import FrozenArray, Schedule
-from tacit.mechanism.mechanism import Adjacency, Mechanism, Part, Plan, Selection, Trials
+from tacit.mechanism.mechanism import Adjacency, Arithmetic, Mechanism, Part, Plan, Selection, Trials
 from tacit.mechanism.noise import CorrelatedNoise, Independent, Noise
 from tacit.mechanism.sampling import (
     Cyclic,
@@ -33,6 +33,7 @@ from tacit.mechanism.view import (
 __all__ = [
     "Adjacency",
     "AllIterates",
+    "Arithmetic",
     "BlockSweeps",
     "CorrelatedNoise",
     "Cyclic",

@@ -2,6 +2,6 @@
 
 from tacit.records.base import PLACES, Records, TargetMap
 from tacit.records.memory import InMemory
-from tacit.records.rows import Design, Mapped, Rows
+from tacit.records.rows import Design, Integers, Mapped, Rows
 
-__all__ = ["PLACES", "Design", "InMemory", "Mapped", "Records", "Rows", "TargetMap"]
+__all__ = ["PLACES", "Design", "InMemory", "Integers", "Mapped", "Records", "Rows", "TargetMap"]

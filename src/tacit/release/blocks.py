@@ -22,7 +22,7 @@ from tacit.mechanism import Adjacency, BlockSweeps, Cyclic, FullBatch, Mechanism
 from tacit.problem.blocks import Block, GradientStep, Values, joined, separated
 from tacit.records import Rows
 from tacit.release.channel import noise_std
-from tacit.release.query import Example, Members, Query, register
+from tacit.release.query import Example, Grid, Members, Query, Sums, register
 
 __all__ = ["PROBLEMS", "BlockChain", "BlockProblem", "BlockSum", "JacobiCache", "replay"]
 
@@ -168,7 +168,7 @@ class BlockSum(Query):
         """Those of the problem, at each replica's blocks."""
         return np.stack([self.problem.contributions(self.block, _values(row, self.problem), rows) for row in state])
 
-    def total(self, rows: Rows, state: Array, members: Members) -> Array:
+    def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """The problem's own sum of clipped contributions, replica by replica."""
         pairs = zip(state, members, strict=True)
         out = np.stack([self._one(rows, row, mask) for row, mask in pairs])
