@@ -74,18 +74,30 @@ def test_nothing_is_mapped_before_a_record_is_asked_for():
         part.X
 
 
-def test_one_mapped_copy_is_kept_at_a_time():
-    records = InMemory(X, Y)
-    one = records.through(Standardise(np.zeros(3), np.ones(3)))
-    (first,) = one.parts()
-    (again,) = one.parts()
-    assert first is again
+def test_chunks_are_mapped_anew_and_what_was_kept_of_them_stays_until_another_view():
+    rng = np.random.default_rng(0)
+    table = rng.normal(size=(20_000, 30))
+    one = InMemory(table).through(Standardise(np.zeros(30), np.ones(30)))
+    parts = list(one.parts())
+    assert len(parts) > 1
+    assert np.array_equal(np.vstack([part.X for part in parts]), table)
+    made = parts[0].kept("row norms", lambda: [1])
+    again = next(iter(one.parts()))
+    assert again is not parts[0]
+    assert again.kept("row norms", lambda: [2]) is made
+    two = one.through(Standardise(np.zeros(30), np.full(30, 2.0)))
+    assert next(iter(two.parts())).kept("row norms", lambda: [3]) == [3]
+    assert next(iter(one.parts())).kept("row norms", lambda: [4]) == [4]
+
+
+def test_the_whole_table_is_mapped_once_for_each_view():
+    one = InMemory(X, Y).through(Standardise(np.zeros(3), np.ones(3)))
+    first = one.whole()
+    assert one.whole() is first
+    assert np.array_equal(first.X, X)
     two = one.through(Standardise(np.zeros(3), np.full(3, 2.0)))
-    (second,) = two.parts()
-    assert records._table._features.whole() is second.X
-    (fresh,) = one.parts()
-    assert fresh is not first
-    assert np.array_equal(fresh.X, first.X)
+    assert np.array_equal(two.whole().X, X / 2)
+    assert one.whole() is not first
 
 
 def test_losses_of_numbers_see_mapped_targets():

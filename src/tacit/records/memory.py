@@ -44,8 +44,10 @@ class _Table:
 
     def _chunks(self) -> list[slice]:
         n, p = self.X.shape
-        size = n if sparse.issparse(self.X) else int(np.clip(CHUNK_ENTRIES // max(p, 1), MIN_CHUNK, MAX_CHUNK))
-        return [slice(first, min(first + size, n)) for first in range(0, n, max(size, 1))]
+        size = int(np.clip(CHUNK_ENTRIES // max(p, 1), MIN_CHUNK, MAX_CHUNK))
+        if sparse.issparse(self.X) or n <= size:
+            return [slice(0, n)]
+        return [slice(first, min(first + size, n)) for first in range(0, n, size)]
 
     def _seen(self, before: tuple[Any, ...]) -> Rows:
         """The whole table, mapped from the last view if that is on the way and was made whole."""

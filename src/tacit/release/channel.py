@@ -164,6 +164,8 @@ class Channel:
         if self._members is None:
             raise BudgetExhausted(f"all {m.steps} certified steps are taken: certify a longer plan to go on")
         index, sigma = self._step * m.releases + self._release, self.noise_std(query)
+        if m.arithmetic is Arithmetic.EXACT:  # rounded up: the quotient Δ/ratio must not lose its last bit
+            sigma = float(np.nextafter(sigma, np.inf))
         grid = query.grid(sigma) if m.arithmetic is Arithmetic.EXACT else None
         with np.errstate(all="ignore"):  # a caller's errstate("raise") would tell about a record
             clean = total(self._members, grid)

@@ -25,7 +25,7 @@ from tacit.kernels.clipping import clipped_total
 from tacit.kernels.lattice import FLUSH, PRODUCT_BITS, lattice_total
 from tacit.records import Rows
 
-__all__ = ["QUERIES", "Bounded", "Example", "Grid", "Members", "Query", "Sums", "exponent", "integer_sums", "register"]
+__all__ = ["QUERIES", "Bounded", "Example", "Grid", "Members", "Query", "Sums", "exponent", "integer_sums", "register", "root_above"]
 
 Array = NDArray[np.float64]
 Members = NDArray[np.bool_]
@@ -78,6 +78,11 @@ class Grid:
         e = exponent(longest)
         half = max(min(e - exponent(sigma) + MAX_SCALE, PRODUCT_BITS) // 2, 1)
         return cls(2.0 ** (e - 2 * half), half)
+
+
+def root_above(square: float) -> float:
+    """A float just above √square: a bound that rounding must not make smaller."""
+    return float(np.nextafter(math.sqrt(square), math.inf))
 
 
 def exponent(value: float) -> int:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.records import Rows
-from tacit.release.query import Example, Grid, Members, Query, Sums, register
+from tacit.release.query import Example, Grid, Members, Query, Sums, register, root_above
 
 __all__ = ["HistogramSum"]
 
@@ -47,12 +47,12 @@ class HistogramSum(Query):
     @property
     def bound(self) -> float:  # type: ignore[override]
         """√p."""
-        return float(np.sqrt(len(self.edges)))
+        return root_above(len(self.edges))
 
     @property
     def diameter(self) -> float:
         """Two bins of every feature that has two."""
-        return max(float(np.sqrt(2 * (self.bins > 1).sum())), 1e-300)
+        return root_above(2 * int((self.bins > 1).sum()))
 
     def _codes(self, rows: Rows) -> NDArray[np.intp]:
         """The bin of each feature, (p, records), counted over all features."""

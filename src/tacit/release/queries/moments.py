@@ -16,7 +16,7 @@ from tacit.errors import InvalidInput, MechanismMismatch
 from tacit.kernels.lattice import FLUSH, truncated
 from tacit.kernels.rows import column_squares
 from tacit.records import Rows
-from tacit.release.query import Example, Grid, Members, Query, Sums, exponent, integer_sums, register
+from tacit.release.query import Example, Grid, Members, Query, Sums, exponent, integer_sums, register, root_above
 
 __all__ = ["GramSum", "MomentSum", "SquareSum", "symmetric", "upper_triangle"]
 
@@ -66,12 +66,12 @@ class MomentSum(Query):
     @property
     def bound(self) -> float:  # type: ignore[override]
         """√(2 · columns that vary)."""
-        return float(np.sqrt(max(2 * int((self.half > 0).sum()), 1e-300)))
+        return root_above(max(2 * int((self.half > 0).sum()), 1e-300))
 
     @property
     def diameter(self) -> float:
         """From one end to the other, in every column: √2 times the bound, not twice."""
-        return float(np.sqrt(max(4 * int((self.half > 0).sum()), 1e-300)))
+        return root_above(max(4 * int((self.half > 0).sum()), 1e-300))
 
     def grid(self, sigma: float) -> Grid:
         """The finest one, at most ¼: more would not keep the diameter."""
@@ -295,7 +295,7 @@ class SquareSum(Query):
     @property
     def bound(self) -> float:  # type: ignore[override]
         """√p."""
-        return float(np.sqrt(len(self.reach)))
+        return root_above(len(self.reach))
 
     @property
     def diameter(self) -> float:

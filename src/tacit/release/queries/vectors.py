@@ -67,7 +67,7 @@ class CountedSum(Query):
     @property
     def bound(self) -> float:  # type: ignore[override]
         """√(C² + 1)."""
-        return float(np.hypot(self.inner.bound, 1.0))
+        return float(np.nextafter(np.hypot(self.inner.bound, 1.0), np.inf))
 
     @property
     def diameter(self) -> float:
