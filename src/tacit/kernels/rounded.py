@@ -29,12 +29,17 @@ SLACK: Final = 2.0**-50
 """The part of a margin that does not grow with the scale."""
 
 _HEAD: Final = -(1 << 27)  # a mask that keeps the upper 26 bits of a significand
+_UNBOUNDED: Final = 1 << 62
 _MASK: Final = np.uint64((1 << CELL_BITS) - 1)
 
 
 @jit
 def round_decided(
-    words: NDArray[np.uint64], scale: NDArray[np.float64], cells: NDArray[np.float64], out: NDArray[np.int64], start: int
+    words: NDArray[np.uint64],
+    scale: NDArray[np.float64],
+    cells: NDArray[np.float64],
+    out: NDArray[np.int64],
+    start: int,
 ) -> tuple[int, int, int]:
     """Write ±⌊S·w(v) + ½⌋ from ``start`` on, up to the first word that float64 does not decide.
 
@@ -49,15 +54,15 @@ def round_decided(
         start: the first word to look at.
 
     Returns:
-        (i, low, high): the first undecided word with low ≤ ⌊S·w(v) + ½⌋ ≤ high, high = −1 where there is no cell;
-        i = words.size if there is none.
+        (i, low, high): the first undecided word with low ≤ ⌊S·w(v) + ½⌋ ≤ high, high = 2⁶² where there is no
+        cell; i = words.size if all were decided.
     """
     step = 0 if scale.size == 1 else 1
     for i in range(start, words.size):
         V = words[i] >> np.uint64(1)
         octave = np.int64(leading_zeros(V)) - 1
         if octave >= OCTAVES:
-            return i, 0, -1
+            return i, 0, _UNBOUNDED
         x = V << np.uint64(octave + 1)  # the leading one is bit 63, the cell's number follows
         row = cells[(octave << CELL_BITS) + np.int64((x >> np.uint64(63 - CELL_BITS)) & _MASK)]
         t = np.float64(np.int64(~(x << np.uint64(1 + CELL_BITS)) >> np.uint64(11))) * 2.0**-53  # exact: 53 bits
