@@ -7,10 +7,10 @@ additions as written, so ``reassoc`` must stay off.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
-from numba.cpython.unsafe.numbers import leading_zeros
+from numba.cpython.unsafe import numbers
 from numpy.typing import NDArray
 
 from tacit.kernels._jit import jit
@@ -28,6 +28,7 @@ COLUMNS: Final = DEGREE + 3
 SLACK: Final = 2.0**-50
 """The part of a margin that does not grow with the scale."""
 
+_leading_zeros: Any = numbers.leading_zeros
 _HEAD: Final = -(1 << 27)  # a mask that keeps the upper 26 bits of a significand
 _UNBOUNDED: Final = 1 << 62
 _MASK: Final = np.uint64((1 << CELL_BITS) - 1)
@@ -60,7 +61,7 @@ def round_decided(
     step = 0 if scale.size == 1 else 1
     for i in range(start, words.size):
         V = words[i] >> np.uint64(1)
-        octave = np.int64(leading_zeros(V)) - 1
+        octave = np.int64(_leading_zeros(V)) - 1
         if octave >= OCTAVES:
             return i, 0, _UNBOUNDED
         x = V << np.uint64(octave + 1)  # the leading one is bit 63, the cell's number follows
@@ -77,7 +78,7 @@ def round_decided(
         units = np.int64(y)
         fraction, margin = y - np.float64(units), S * row[10] + SLACK
         if not (margin < fraction < 1.0 - margin):
-            return i, whole + np.int64(np.floor(y - margin)), whole + np.int64(np.floor(y + margin))
+            return i, int(whole + np.int64(np.floor(y - margin))), int(whole + np.int64(np.floor(y + margin)))
         magnitude = whole + units
         out[i] = magnitude if words[i] & np.uint64(1) else -magnitude
     return words.size, 0, 0

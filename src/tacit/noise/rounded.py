@@ -119,7 +119,10 @@ def settle(V: int, scale: float, low: int, high: int, further: Callable[[], int]
 
 @functools.cache
 def load_cells() -> NDArray[np.float64]:
-    """The table of cells, one row each; refused if a bit of it differs.
+    """Read the table of cells, and refuse it if a bit of it differs.
+
+    Returns:
+        One row for each cell; not writable.
 
     Raises:
         InvalidInput: the file is damaged.
@@ -132,10 +135,13 @@ def load_cells() -> NDArray[np.float64]:
 
 
 def _further_words(source: randomgen.AESCounter, drawn: int, i: int) -> Callable[[], int]:
-    """The words that belong to word i of the ``drawn`` last ones: far counters of the same key, by its position.
+    """Find the words that belong to word i of the ``drawn`` last ones, by its position in the stream.
 
-    The block of 16 bytes number c of the stream is the encryption of c. Positions below 2⁹⁴ use c < 2⁹³; word p owns
-    the 2³² blocks from 2¹²⁶ + 2³²·p on.
+    Block c (16 bytes) of the stream is the encryption of c. Positions below 2⁹⁴ have c < 2⁹³; position p owns the 2³²
+    blocks from 2¹²⁶ + 2³²·p on, under the same key.
+
+    Returns:
+        A source of them, from the first one on.
     """
     state = source.state["s"]
     counter, key = (int(pair[0]) | int(pair[1]) << 64 for pair in (state["counter"], state["seed"]))
