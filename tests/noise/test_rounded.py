@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 
 import mpmath
@@ -184,6 +185,18 @@ def test_an_array_is_filled_in_place() -> None:
     assert rounded_normal(stream(), 40.0, out=out) is out
     np.testing.assert_array_equal(out, rounded_normal(stream(), 40.0, out.shape))
     np.testing.assert_array_equal(rounded_normal(stream(), 40.0, out.shape, out=out), out)
+
+
+@pytest.mark.parametrize("scale", [7.0, np.linspace(1, 9, 100)])
+def test_a_large_array_needs_no_second_one(scale: float | np.ndarray) -> None:
+    out = np.empty((10_000, 100), dtype=np.int64)
+    rounded_normal(stream(), scale, out=out[:1])
+    tracemalloc.start()
+    try:
+        rounded_normal(stream(), scale, out=out)
+        assert tracemalloc.get_traced_memory()[1] < out.nbytes / 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(
