@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tacit.kernels._jit import jit
 
-__all__ = ["column_squares", "row_products", "row_squares", "scaled_with_constant", "shortened", "sparse_row_products"]
+__all__ = ["bounded_columns", "column_squares", "row_products", "row_squares", "scaled_with_constant", "shortened", "sparse_row_products"]
 
 ROWS = 2048
 """Rows at a time whose results stay in the cache."""
@@ -50,6 +50,35 @@ def row_squares(rows: NDArray[Any]) -> NDArray[np.float64]:
             a0 += np.float64(row[j]) * np.float64(row[j])
         out[i] = ((a0 + a1) + (a2 + a3)) + ((a4 + a5) + (a6 + a7))
     return out
+
+
+@jit
+def bounded_columns(
+    X: NDArray[Any],
+    low: NDArray[np.float64],
+    high: NDArray[np.float64],
+    centre: NDArray[np.float64],
+    ratio: NDArray[np.float64],
+    reach: float,
+    out: NDArray[Any],
+) -> None:
+    """(x − centre)·ratio of every entry brought into its column's interval first, and into ±reach afterwards.
+
+    Args:
+        X: (m, p), in any order.
+        low: (p,), the smallest values.
+        high: (p,), the largest.
+        centre: (p,).
+        ratio: (p,).
+        reach: rounding must not leave this interval.
+        out: (p, m), the columns of the result.
+    """
+    m, p = X.shape
+    for j in range(p):
+        new, a, b, c, r = out[j], low[j], high[j], centre[j], ratio[j]
+        for i in range(m):
+            v = (min(max(np.float64(X[i, j]), a), b) - c) * r
+            new[i] = min(max(v, -reach), reach)
 
 
 @jit

@@ -15,6 +15,7 @@ from scipy import sparse
 from tacit._codec import described
 from tacit.errors import InvalidInput
 from tacit.inputs.bounds import bounds_of
+from tacit.kernels.rows import bounded_columns
 from tacit.maps.rows import Range, RowMap
 from tacit.problem import Loss
 
@@ -99,14 +100,8 @@ class FeatureBounds(RowMap):
         first = int(self.constant)
         out = np.empty((X.shape[0], X.shape[1] + first), np.float32 if X.dtype == np.float32 else np.float64, order="F")
         out[:, :first] = 1.0
-        out[:, first:] = X
         ratio = np.where(self.fixed, 0.0, 1 / self.safe_scale)
-        for j, column in enumerate(out.T[first:]):  # in place, one column in the cache at a time
-            np.minimum(np.maximum(column, self.low[j], out=column), self.high[j], out=column)
-            column -= self.centre[j]
-            column *= ratio[j]
-            # Also where reach says nothing new: rounding must not leave the interval.
-            np.minimum(np.maximum(column, -self.reach, out=column), self.reach, out=column)
+        bounded_columns(X, self.low, self.high, self.centre, ratio, float(self.reach), out.T[first:])
         return out
 
     def _map_sparse(self, X: Any) -> Any:

@@ -129,12 +129,15 @@ class Design:
         return h.digest()
 
 
+BITS = 16
+"""Of the largest entry of a record as integers: what is rounded off is less than 2⁻¹⁷ of it."""
+
+
 class Integers:
-    """Rows x ≈ scale·u with integers u of a few bits, in half the memory of float64; each a function of its own row.
+    """Rows x ≈ scale·u with integers u of 16 bits, in half the memory of float64; each a function of its own row.
 
     Args:
         X: (records, features), an array or a sparse matrix.
-        bits: of the largest entry of a row of u, at most 23.
 
     Attributes:
         scales: (records,), powers of two; 0 for rows of zeros and rows that are not finite.
@@ -143,14 +146,14 @@ class Integers:
 
     __slots__ = ("_columns", "_sparse", "norms", "scales")
 
-    def __init__(self, X: Any, bits: int) -> None:
+    def __init__(self, X: Any) -> None:
         self._sparse = sparse.issparse(X)
         if self._sparse:
             data, rows, starts = Design(X).columns()
-            u, self.scales, self.norms = row_integers_sparse((data, rows, starts), X.shape[0], bits)
+            u, self.scales, self.norms = row_integers_sparse((data, rows, starts), X.shape[0], BITS)
             self._columns: Any = (u, rows, starts)
         else:
-            self._columns, self.scales, self.norms = row_integers(np.ascontiguousarray(np.asarray(X).T), bits)
+            self._columns, self.scales, self.norms = row_integers(np.ascontiguousarray(np.asarray(X).T), BITS)
 
     def dot(self, w: Array) -> Array:
         """u·w of each record; of each record by itself, to the bit."""
@@ -160,7 +163,7 @@ class Integers:
         return row_products(self._columns.T, np.arange(len(self._columns)), np.ascontiguousarray(w, np.float64))
 
     def sums(self, t: Array) -> NDArray[np.int64]:
-        """Σ t·u over the records, exact; t (records,) integers of as many bits as u, at most 20."""
+        """Σ t·u over the records, exact; t (records,) integers such that no product exceeds 2⁴⁰."""
         t = np.ascontiguousarray(t, np.float64)
         return column_sums_sparse(self._columns, t) if self._sparse else column_sums(self._columns, t)
 
@@ -315,9 +318,10 @@ class Rows:
         """The features by columns, as products and compiled sweeps want them."""
         return Design(self.X)
 
-    def integers(self, bits: int) -> Integers:
-        """The features as integers of a few bits with a scale for each record."""
-        return self.kept(("integers", bits), lambda: Integers(self.X, bits))
+    @property
+    def integers(self) -> Integers:
+        """The features as integers with a scale for each record, kept."""
+        return self.kept("integers", lambda: Integers(self.X))
 
     def take(self, index: NDArray[np.intp]) -> Rows:
         """Some of the records; not to be changed."""

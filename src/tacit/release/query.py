@@ -42,7 +42,7 @@ class Grid:
 
     Attributes:
         unit: g, a power of two.
-        bits: of each factor, where a contribution is a product (of a slope and a record, or of a record with itself).
+        bits: of each factor, where a contribution is a product of a record with itself.
     """
 
     unit: float
@@ -65,19 +65,19 @@ class Grid:
         return cls(2.0 ** max(exponent(sigma) - MAX_SCALE, exponent(bound) - PRODUCT_BITS + 1))
 
     @classmethod
-    def of_products(cls, sigma: float, longest: float) -> Grid:
-        """The finest grid for products of two integers of equal length, of which none exceeds ``longest``.
+    def of_squares(cls, sigma: float, longest: float) -> Grid:
+        """The finest grid for products of two integers of equal length.
 
         Args:
             sigma: of the noise.
-            longest: the largest product.
+            longest: the largest factor.
 
         Returns:
-            The grid; each factor has half of the bits, at most 20.
+            The grid; each factor has at most 20 bits.
         """
         e = exponent(longest)
-        half = max(min(e - exponent(sigma) + MAX_SCALE, PRODUCT_BITS) // 2, 1)
-        return cls(2.0 ** (e - 2 * half), half)
+        bits = max(min(2 * e - exponent(sigma) + MAX_SCALE, PRODUCT_BITS) // 2, 1)
+        return cls(4.0 ** (e - bits), bits)
 
 
 def root_above(square: float) -> float:

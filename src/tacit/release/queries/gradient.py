@@ -30,7 +30,8 @@ class LossGradient(Query):
     of a convex function with smoothness sup φ″·R², R the largest ‖x‖, and hidden-state theorems apply.
 
     On a grid a record is scale·u with integers u, and contributes t·u, t = φ′·scale rounded to an integer of absolute
-    value at most C/(g‖u‖): the norm is measured on what is released, so rounding to the nearest needs no allowance.
+    value at most C/(g‖u‖): the norm is measured on what is released, so rounding to the nearest needs no allowance. No
+    product t·u_j exceeds C/g ≤ 2³⁹.
 
     Attributes:
         loss: φ.
@@ -58,22 +59,19 @@ class LossGradient(Query):
         """Clipped slopes, (records, replicas): what multiplies x. A slope that is not finite counts as nothing."""
         # A run that diverges must not turn rounding, which may depend on how many records there are, into a signal.
         state = np.clip(np.nan_to_num(state, nan=0.0), -MAX_COEFFICIENT, MAX_COEFFICIENT)
-        norms = rows.kept("row norms", rows.design.row_norms)
+        design = rows.kept("design", lambda: rows.design)
+        norms = rows.kept("row norms", design.row_norms)
         with np.errstate(all="ignore"):
             R = self.row_norm
             shrink = (R / np.maximum(norms, R) if np.isfinite(R) else np.ones_like(norms))[:, None]
-            slope = self.loss.derivative(rows.design.dot(state.T) * shrink, rows.y[:, None])
+            slope = self.loss.derivative(design.dot(state.T) * shrink, rows.y[:, None])
             cap = self.bound / (norms[:, None] * shrink)
             slope = np.clip(slope, -cap, cap) * shrink
         return np.where(np.isfinite(slope), slope, 0.0)
 
-    def grid(self, sigma: float) -> Grid:
-        """Products of a slope and an entry; ‖u‖ ≥ 2^(bits−1), so |t| ≤ 2^bits as long as C/g ≤ 2^(2·bits−1)."""
-        return Grid.of_products(sigma, 2 * self.bound)
-
     def _integers(self, rows: Rows, state: Array, grid: Grid) -> tuple[Integers, Array]:
         """Records as integers, and the integers t of all replicas, (replicas, records)."""
-        made = rows.integers(grid.bits)
+        made = rows.integers
         shrink = self.row_norm / np.maximum(made.norms * made.scales, self.row_norm) if np.isfinite(self.row_norm) else 1.0
         scale = made.scales * shrink
         state = np.clip(np.nan_to_num(state, nan=0.0), -MAX_COEFFICIENT, MAX_COEFFICIENT)
@@ -95,7 +93,7 @@ class LossGradient(Query):
         slopes = self._slopes(rows, np.asarray(state, np.float64))
         if not members.all():
             slopes = slopes * members.T
-        return rows.design.transposed_dot(slopes).T
+        return rows.kept("design", lambda: rows.design).transposed_dot(slopes).T
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> Example:

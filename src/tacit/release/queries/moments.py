@@ -236,7 +236,7 @@ class GramSum(Query):
 
     def grid(self, sigma: float) -> Grid:
         """Products of two entries of a row, each at most R."""
-        return Grid.of_products(sigma, 2.0 ** (2 * exponent(self.norm)))
+        return Grid.of_squares(sigma, self.norm)
 
     def scales(self, size: int) -> Array:
         """√2 off the diagonal."""
