@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +14,11 @@ from sklearn.utils.validation import check_is_fitted
 from tacit.errors import InvalidInput
 from tacit.estimators.base import PrivateEstimator, Table
 from tacit.estimators.fitted import CHANGED, check_numbers, is_selected
-from tacit.inputs.bounds import bounds_of
-from tacit.inputs.labels import class_list, encode_labels
-from tacit.inputs.parameters import check_magnitude
-from tacit.inputs.tables import numbers_of, validate_table
+from tacit.inputs.parameters import bounds_of, check_magnitude
+from tacit.inputs.tables import class_list, encode_labels, numbers_of, validate_table
 from tacit.maps import FeatureBounds, TargetBounds, feature_bounds, target_bounds
 from tacit.mechanism import Adjacency, Plan
-from tacit.problem import Facts, Loss, Penalty, Problem
+from tacit.problem import Facts, Loss, Penalty, Problem, elastic_net
 from tacit.release import Session
 from tacit.solvers import Budget, Solution, Solver, solver_factory
 
@@ -125,14 +123,19 @@ class LinearModel(PrivateEstimator):
     intercept_: Any
     feature_bounds_: Array
     secret_count = True
+    alpha: float
+    l1_ratio: float = 0.0
+    """The ℓ1 share of the penalty, for families that have no such parameter."""
+    default_loss: ClassVar[Loss]
+    """The loss of a family that has no parameter for it."""
 
     def _loss(self) -> Loss:
         """The loss, in mapped units of its targets."""
-        raise NotImplementedError
+        return self.default_loss
 
     def _penalty(self, size: int) -> Penalty:
         """The penalty on the user's coefficients."""
-        raise NotImplementedError
+        return elastic_net(size, self.alpha, self.l1_ratio)
 
     def _targets(self, table: Table, loss: Loss) -> tuple[Any, ...]:
         """The map of the target of each linear function."""

@@ -82,7 +82,7 @@ class Loss(ABC):
 
     @property
     def target_range(self) -> tuple[float, float]:
-        """The ends of mapped targets (``tacit.inputs.bounds.target_bounds``)."""
+        """The ends of mapped targets (``tacit.inputs.parameters.target_bounds``)."""
         return -1.0, 1.0
 
     def second(self, f: Array, y: Array) -> Array | None:
