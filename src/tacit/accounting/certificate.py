@@ -72,8 +72,8 @@ def combine(plan: Plan, only: Sequence[str | None] | None = None) -> tuple[Combi
             "mechanism that released it first, so that both are charged",
             axis="view.start",
         )
-    names = [None] * len(plan) if only is None else only
-    bounds = [_bounds(part, _candidates(part, name)) for part, name in zip(plan, names, strict=True)]
+    names = [None] * len(plan.parts) if only is None else only
+    bounds = [_bounds(part, _candidates(part, name)) for part, name in zip(plan.parts, names, strict=True)]
     return tuple((chosen, compose([b.curve for b in chosen])) for chosen in _combinations(bounds))
 
 
@@ -141,14 +141,27 @@ class Certificate:
 
     Made by ``certify`` only; read-only; pickles and saves as its plan and theorem names, and is certified again when
     loaded. Where several theorems cover a part, every query takes the tightest.
+
+    Attributes:
+        plan: what was certified.
+        adjacency: the neighbouring relation.
+        unit: whose data is protected.
+        mu: the GDP parameter if theorems cover the whole plan as Gaussian, else None.
+        marks: what a reader must know besides, e.g. "not private: seeded".
     """
 
-    __slots__ = ("__weakref__", "_combinations", "_digest", "_marks", "_only", "_plan", "_reference")
+    __slots__ = (
+        *("adjacency", "marks", "mu", "plan", "unit"),
+        *("__weakref__", "_combinations", "_digest", "_only", "_reference"),
+    )
+    plan: Plan
+    adjacency: Adjacency
+    unit: str
+    mu: float | None
+    marks: tuple[str, ...]
     _combinations: tuple[Combination, ...]
     _digest: str | None
-    _marks: tuple[str, ...]
     _only: tuple[str | None, ...]
-    _plan: Plan
     _reference: float
 
     def __init__(
@@ -163,9 +176,13 @@ class Certificate:
     ) -> None:
         if seal is not _SEAL:
             raise TypeError("certificates are made by certify(), not by hand")
+        gaussian = [curve.mu for _, curve in combinations if isinstance(curve, Gaussian)]
         store = object.__setattr__
-        store(self, "_plan", plan)
-        store(self, "_marks", tuple(dict.fromkeys(marks)))
+        store(self, "plan", plan)
+        store(self, "adjacency", plan.parts[0].adjacency)
+        store(self, "unit", plan.parts[0].unit)
+        store(self, "mu", min(gaussian, default=None))
+        store(self, "marks", tuple(dict.fromkeys(marks)))
         store(self, "_reference", reference)
         store(self, "_digest", None)
         store(self, "_only", tuple(only))
@@ -188,40 +205,19 @@ class Certificate:
         value = _validate.nonnegative(epsilon=epsilon)
         return min(curve.delta(value) for _, curve in self._combinations)
 
-    @property
-    def mu(self) -> float | None:
-        """The GDP parameter if theorems cover the whole plan as Gaussian, else None."""
-        found = [curve.mu for _, curve in self._combinations if isinstance(curve, Gaussian)]
-        return min(found) if found else None
-
     def _tightest(self, delta: float) -> tuple[float, tuple[Bound, ...]]:
         found: list[tuple[float, tuple[Bound, ...]]] = []
-        refusal = NotCovered("no theorem covers this delta", axis="delta")
+        refusals: list[NotCovered] = []
         for bounds, curve in self._combinations:
             try:
                 found.append((curve.epsilon(delta), bounds))
             except NotCovered as error:
-                refusal = error
+                refusals.append(error)
         if not found:
-            raise refusal
+            raise refusals[-1]
         return min(found, key=lambda row: (row[0], rank(row[1])))
 
     # -- what it is about -------------------------------------------------------------------------------
-
-    @property
-    def plan(self) -> Plan:
-        """What was certified."""
-        return self._plan
-
-    @property
-    def adjacency(self) -> Adjacency:
-        """The neighbouring relation."""
-        return self._plan.adjacency
-
-    @property
-    def unit(self) -> str:
-        """Whose data is protected."""
-        return self._plan.unit
 
     @property
     def theorems(self) -> tuple[Theorem, ...]:
@@ -245,26 +241,21 @@ class Certificate:
         return assumptions_of(self._combinations)
 
     @property
-    def marks(self) -> tuple[str, ...]:
-        """What a reader must know besides, e.g. "not private: seeded"."""
-        return self._marks
-
-    @property
     def digest(self) -> str:
         """sha256 of the plan and marks: names the promise."""
         if self._digest is None:  # a certificate never changes
-            object.__setattr__(self, "_digest", _codec.digest((self._plan, self._marks, self._only)))
+            object.__setattr__(self, "_digest", _codec.digest((self.plan, self.marks, self._only)))
         return str(self._digest)
 
     def marked(self, mark: str) -> Certificate:
         """The same certificate with one more mark."""
-        return _make(self._plan, (*self._marks, mark), self._reference, self._only)
+        return _make(self.plan, (*self.marks, mark), self._reference, self._only)
 
     def __add__(self, other: Certificate) -> Certificate:
         if not isinstance(other, Certificate):
             return NotImplemented
-        plan = Plan.of(self._plan, other._plan)
-        return _make(plan, (*self._marks, *other._marks), self._reference, (*self._only, *other._only))
+        plan = Plan.of(self.plan, other.plan)
+        return _make(plan, (*self.marks, *other.marks), self._reference, (*self._only, *other._only))
 
     # -- for people and for disks -----------------------------------------------------------------------
 
@@ -290,7 +281,7 @@ class Certificate:
             "It rests on: " + "; ".join(str(a) for a in self.assumptions) + ".",
             "Enforced means by Tacit's own code where that is what runs; declared is your word.",
         ]
-        lines += [f"Note: {mark}." for mark in self._marks]
+        lines += [f"Note: {mark}." for mark in self.marks]
         return " ".join(lines)
 
     def __str__(self) -> str:
@@ -301,7 +292,7 @@ class Certificate:
             epsilon = format_up(self.epsilon(self._reference))
         except NotCovered:
             epsilon = "?"
-        marks = f", marks={list(self._marks)}" if self._marks else ""
+        marks = f", marks={list(self.marks)}" if self.marks else ""
         return (
             f"Certificate(ε={epsilon} at δ={self._reference:g}, {self.adjacency.value}, {self.view}, "
             f"{self.theorem!r}{marks})"
@@ -310,10 +301,10 @@ class Certificate:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Certificate):
             return NotImplemented
-        return (self._plan, self._marks, self._only) == (other._plan, other._marks, other._only)
+        return (self.plan, self.marks, self._only) == (other.plan, other.marks, other._only)
 
     def __hash__(self) -> int:
-        return hash((self._plan, self._marks, self._only))
+        return hash((self.plan, self.marks, self._only))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: the plan, the theorems, and the claim in numbers."""
@@ -327,9 +318,9 @@ class Certificate:
             "view": self.view,
             "theorems": [bound.theorem.id for bound in bounds],
             "assumptions": [{"text": a.text, "evidence": a.evidence.value} for a in self.assumptions],
-            "marks": list(self._marks),
+            "marks": list(self.marks),
             "only": list(self._only),
-            "plan": _codec.encode(self._plan),
+            "plan": _codec.encode(self.plan),
             "digest": self.digest,
         }
 
@@ -409,8 +400,8 @@ def certify(plan: Plan | Part, *, delta: float | None = None, theorem: str | Non
         NotCovered: if no theorem covers a part; the message names the axis and a way out.
     """
     reference = REFERENCE_DELTA if delta is None else _validate.delta(delta)
-    whole = Plan.of(plan)
-    return _make(whole, (), reference, [theorem] * len(whole))
+    whole = plan if isinstance(plan, Plan) else Plan.of(plan)
+    return _make(whole, (), reference, [theorem] * len(whole.parts))
 
 
 def _make(plan: Plan, marks: Iterable[str], reference: float, only: Sequence[str | None]) -> Certificate:

@@ -267,8 +267,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         for name, why in self._unused_parameters().items():
             if getattr(self, name) is not None:
                 raise InvalidInput(f"{name} has no effect with {why}={getattr(self, why)!r}: leave it out")
-        relation = Adjacency.parse(self.adjacency)
-        check_parameters(self, None if relation is Adjacency.ADD_REMOVE else table.n)
+        relation = check_parameters(self, table.n)
         if relation is Adjacency.ADD_REMOVE and not self.secret_count:
             raise NotCovered(
                 f"adjacency: under add-remove the number of records is secret, but the plan of a "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -80,7 +80,7 @@ class LinearFit:
 
     def solve(self, session: Session) -> list[Coefficients]:
         """Each function in turn, each with its own parts of the plan."""
-        length = len(self.plan) // len(self.targets)
+        length = len(self.plan.parts) // len(self.targets)
         out = []
         for k, target in enumerate(self.targets):
             view = session.through(self.features, target, parts_from=k * length)
@@ -159,18 +159,18 @@ class LinearModel(PrivateEstimator):
         """The problem in mapped units (the penalty stays on the user's coefficients), and a plan for each function."""
         if self.clip is not None:
             check_magnitude(clip=self.clip)
-        features, loss, penalty = self._features(table), self._loss(), self._penalty(table.p)
+        features, loss = self._features(table), self._loss()
         choose = solver_factory(self.solver, self.max_passes, self.clip)
         targets = self._targets(table, loss)
         scale = targets[0].scale if isinstance(targets[0], TargetBounds) and loss.equivariant else 1.0
-        mapped = penalty.rescaled(scale / features.safe_scale, 1 / scale**2)
-        mapped = mapped.with_free_intercept() if self.fit_intercept else mapped
+        penalty, units = self._penalty(table.p), features.safe_scale
+        if self.fit_intercept:
+            penalty, units = penalty.with_free_intercept(), np.concatenate([[1.0], units])
         found = features.range()
         facts = Facts(table.n, found.low, found.high)
-        problem = Problem(loss.rescaled(scale), mapped, facts, bool(self.fit_intercept))
-        share = Budget(budget.epsilon, budget.delta, budget.adjacency, budget.view, budget.unit, copies=len(targets))
+        problem = Problem(loss, penalty, facts, bool(self.fit_intercept)).in_units(scale, units)
+        share = replace(budget, copies=len(targets))
         solver = choose(problem, share)
-        solver.check(problem, share)
         plan = Plan.of(*[solver.plan(problem, share)] * len(targets))
         return LinearFit(problem, solver, share, plan, solver.declared(problem), features, targets)
 

@@ -50,10 +50,6 @@ def _delta(name: str, value: object) -> None:
     _validate.delta(value)
 
 
-def _adjacency(name: str, value: object) -> None:
-    Adjacency.parse(value)
-
-
 def _ledger(name: str, value: object) -> None:
     if value is not None and not isinstance(value, Ledger):
         raise InvalidInput(f"ledger must be a tacit.Ledger or None, got {type(value).__name__}")
@@ -86,7 +82,6 @@ def _view(name: str, value: object) -> None:
 CHECKS: dict[str, Callable[[str, object], None]] = {
     "epsilon": _epsilon,
     "delta": _delta,
-    "adjacency": _adjacency,
     "view": _view,
     "ledger": _ledger,
     "random_state": _random_state,
@@ -97,24 +92,29 @@ CHECKS: dict[str, Callable[[str, object], None]] = {
 """What every estimator checks of a parameter of this name, before it looks at its data."""
 
 
-def check_parameters(estimator: Any, n: int | None = None) -> None:
+def check_parameters(estimator: Any, n: int | None = None) -> Adjacency:
     """Check every parameter whose meaning all estimators share.
 
     Args:
         estimator: with ``get_params``.
         n: the number of records, for a suggestion of δ where it is public.
 
+    Returns:
+        The relation that they state; replace-one if they state none.
+
     Raises:
         InvalidInput: if one is missing or out of range.
     """
     values = estimator.get_params(deep=False)
-    if values.get("delta", 0) is None and n is not None:
+    relation = Adjacency.parse(values.get("adjacency", Adjacency.REPLACE_ONE))
+    if values.get("delta", 0) is None and n is not None and relation is not Adjacency.ADD_REMOVE:
         raise InvalidInput(
             f"delta is missing: choose it before the data is read; 1/n² = {1 / max(n, 2) ** 2:.2g} is a common choice"
         )
     for name, check in CHECKS.items():
         if name in values:
             check(name, values[name])
+    return relation
 
 
 def public_seed(name: str, value: object) -> int:

@@ -10,7 +10,7 @@ Values outside public bounds are clipped silently: a message about them would te
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -51,16 +51,17 @@ class Range:
         low: the smallest value of each column.
         high: the largest value of each column.
         radius: the largest ℓ2 norm of a row, where more is known than the columns tell.
+        norm: the largest ℓ2 norm of a row.
     """
 
     low: Array
     high: Array
     radius: float = float("inf")
+    norm: float = field(init=False)
 
-    @property
-    def norm(self) -> float:
-        """The largest ℓ2 norm of a row."""
-        return min(float(np.linalg.norm(np.maximum(np.abs(self.low), np.abs(self.high)))), self.radius)
+    def __post_init__(self) -> None:
+        longest = float(np.linalg.norm(np.maximum(np.abs(self.low), np.abs(self.high))))
+        object.__setattr__(self, "norm", min(longest, self.radius))
 
 
 class RowMap(ABC):
@@ -225,6 +226,8 @@ class FeatureBounds(RowMap):
         scale: what becomes 1.
         constant: whether a column of ones comes first.
         reach: the largest |u|; farther values are clipped.
+        fixed: features whose bounds leave no choice.
+        safe_scale: the scale, 1 for fixed features (their coefficient is 0 anyway).
     """
 
     low: Array
@@ -233,6 +236,13 @@ class FeatureBounds(RowMap):
     scale: Array
     constant: bool = False
     reach: float = 1.0
+    fixed: NDArray[np.bool_] = field(init=False, repr=False)
+    safe_scale: Array = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        fixed = np.asarray(self.scale == 0)
+        object.__setattr__(self, "fixed", fixed)
+        object.__setattr__(self, "safe_scale", np.where(fixed, 1.0, self.scale))
 
     @classmethod
     def between(
@@ -258,16 +268,6 @@ class FeatureBounds(RowMap):
     def centred(cls, low: Array, high: Array) -> FeatureBounds:
         """The map of any bounds to [−1, 1], bounds (0, 1) too."""
         return cls(low, high, low / 2 + high / 2, high / 2 - low / 2)
-
-    @property
-    def fixed(self) -> NDArray[np.bool_]:
-        """Features whose bounds leave no choice."""
-        return np.asarray(self.scale == 0)
-
-    @property
-    def safe_scale(self) -> Array:
-        """The scale, 1 for fixed features (their coefficient is 0 anyway)."""
-        return np.where(self.fixed, 1.0, self.scale)
 
     def range(self, before: Range | None = None) -> Range:
         """That of the bounds, whatever the input."""

@@ -8,7 +8,7 @@ of the user's own needs no declaration. ``docs/linear_models.md`` has a group la
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -193,6 +193,7 @@ class Facts:
         high: the largest value of each column.
         target: the largest |target|; 1 for labels.
         row_nonzeros: the largest number of non-zero entries of a row, if one is enforced.
+        size: the number of columns, a constant one included.
     """
 
     n: int
@@ -200,11 +201,10 @@ class Facts:
     high: Array
     target: float = 1.0
     row_nonzeros: int | None = None
+    size: int = field(init=False)
 
-    @property
-    def size(self) -> int:
-        """The number of columns, a constant one included."""
-        return len(self.low)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "size", len(self.low))
 
     @property
     def reach(self) -> Array:
@@ -234,6 +234,20 @@ class Problem:
     facts: Facts
     intercept: bool = True
 
+    def in_units(self, target: float, features: Array) -> Problem:
+        """The problem of targets in units of s and features in units of r: φ(s·f, s·y)/s² and ψ(s/r·v)/s².
+
+        Args:
+            target: s; 1 for losses that have units of their own.
+            features: r, one number per column.
+
+        Returns:
+            The problem; facts stay those of the records as they are mapped.
+        """
+        return replace(
+            self, loss=self.loss.rescaled(target), penalty=self.penalty.rescaled(target / features, 1 / target**2)
+        )
+
 
 # -- by name ------------------------------------------------------------------------------------------------
 
@@ -242,7 +256,7 @@ def elastic_net(size: int, alpha: object, l1_ratio: float) -> ElasticNet:
     """α·ratio·‖w‖₁ + α(1 − ratio)/2·‖w‖²."""
     a = _weight(alpha)
     ratio = _validate.probability(open_left=False, l1_ratio=l1_ratio)
-    return ElasticNet.of(size, l1=a * ratio, l2=a * (1 - ratio))
+    return ElasticNet(*(np.full(size, value) for value in (a * ratio, a * (1 - ratio), -np.inf, np.inf)))
 
 
 def _weight(alpha: object) -> float:
