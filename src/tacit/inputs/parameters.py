@@ -75,14 +75,9 @@ def _passes(name: str, value: object) -> None:
         raise InvalidInput(f"max_passes must be at most {MAX_PASSES:g}, got {value!r}: noise grows with it")
 
 
-def _view(name: str, value: object) -> None:
-    _validate.one_of(("all_iterates", "final_model"), view=value)
-
-
 CHECKS: dict[str, Callable[[str, object], None]] = {
     "epsilon": _epsilon,
     "delta": _delta,
-    "view": _view,
     "ledger": _ledger,
     "random_state": _random_state,
     "progress": _progress,

@@ -102,12 +102,21 @@ class ElasticNet(Penalty):
         l2: λ₂.
         low: the lower end of the box.
         high: the upper end.
+        size: how many coordinates.
+        smooth: whether it is differentiable: no ℓ1 part and no box.
     """
 
     l1: Array
     l2: Array
     low: Array
     high: Array
+    size: int = field(init=False, repr=False)
+    smooth: bool = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        box = np.isfinite(self.low).any() or np.isfinite(self.high).any()
+        object.__setattr__(self, "size", len(self.l1))
+        object.__setattr__(self, "smooth", not (box or self.l1.any()))
 
     @classmethod
     def of(
@@ -147,16 +156,6 @@ class ElasticNet(Penalty):
         if not (full["low"] <= full["high"]).all():
             raise InvalidInput("the box of the penalty is empty: low must be a number that does not exceed high")
         return cls(**full)
-
-    @property
-    def size(self) -> int:  # type: ignore[override]
-        """How many coordinates."""
-        return len(self.l1)
-
-    @property
-    def smooth(self) -> bool:
-        """Whether it is differentiable: no ℓ1 part and no box."""
-        return not (self.l1.any() or np.isfinite(self.low).any() or np.isfinite(self.high).any())
 
     def value(self, w: Array) -> float:
         """ψ(w) of a point in the box."""

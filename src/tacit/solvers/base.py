@@ -192,6 +192,11 @@ class Solver(ABC):
                     axis="loss",
                 )
 
+    def checked(self, problem: Problem, budget: Budget) -> Self:
+        """Itself, if it fits (``check``)."""
+        self.check(problem, budget)
+        return self
+
     def declared(self, problem: Problem) -> tuple[str, ...]:
         """What the certificate must say that the user vouches for."""
         return ()
@@ -249,16 +254,11 @@ def solver_factory(solver: object, passes: float | None, clip: float | None) -> 
             kind = type(solver).__name__
             raise InvalidInput(f"{name} has no effect with a solver object: leave it out, and set up the {kind}")
         _validate.positive(**{name: value})
-    name = "" if isinstance(solver, Solver) else _validate.one_of(("auto", *sorted(SOLVERS)), solver=solver)
-    if name in SOLVERS and SOLVERS[name].one_pass and passes is not None:
+    if isinstance(solver, Solver):
+        return lambda problem, budget: solver.checked(problem, budget)
+    name = _validate.one_of(("auto", *sorted(SOLVERS)), solver=solver)
+    if name == "auto":
+        return lambda problem, budget: choose(problem, budget).of(passes, clip).checked(problem, budget)
+    if SOLVERS[name].one_pass and passes is not None:
         raise InvalidInput(f"max_passes has no effect with solver={name!r}, which makes one release: leave it out")
-
-    def fitting(problem: Problem, budget: Budget) -> Solver:
-        if isinstance(solver, Solver):
-            found = solver
-        else:
-            found = (choose(problem, budget) if name == "auto" else SOLVERS[name]).of(passes, clip)
-        found.check(problem, budget)
-        return found
-
-    return fitting
+    return lambda problem, budget: SOLVERS[name].of(passes, clip).checked(problem, budget)
