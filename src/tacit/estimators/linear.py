@@ -123,8 +123,8 @@ class LinearModel(PrivateEstimator):
     intercept_: Any
     feature_bounds_: Array
     secret_count = True
-    alpha: float
-    l1_ratio: float = 0.0
+    alpha: float | None
+    l1_ratio: float | None = 0.0
     """The ℓ1 share of the penalty, for families that have no such parameter."""
     default_loss: ClassVar[Loss]
     """The loss of a family that has no parameter for it."""

@@ -174,12 +174,13 @@ class ElasticNet(Penalty):
 
     def with_free_intercept(self) -> ElasticNet:
         """One coordinate more, in front, that nothing restricts."""
-        free = {"l1": 0.0, "l2": 0.0, "low": -np.inf, "high": np.inf}
-        return replace(self, **{name: np.concatenate([[first], getattr(self, name)]) for name, first in free.items()})
+        l1, l2 = np.append(0.0, self.l1), np.append(0.0, self.l2)
+        return replace(self, l1=l1, l2=l2, low=np.append(-np.inf, self.low), high=np.append(np.inf, self.high))
 
     def on(self, members: NDArray[np.int64]) -> ElasticNet:
         """The entries of some coordinates."""
-        return replace(self, **{name: getattr(self, name)[members] for name in ("l1", "l2", "low", "high")})
+        l1, l2, low, high = (part[members] for part in (self.l1, self.l2, self.low, self.high))
+        return replace(self, l1=l1, l2=l2, low=low, high=high)
 
 
 @dataclass(frozen=True, eq=False)
@@ -251,7 +252,7 @@ class Problem:
 # -- by name ------------------------------------------------------------------------------------------------
 
 
-def elastic_net(size: int, alpha: object, l1_ratio: float) -> ElasticNet:
+def elastic_net(size: int, alpha: object, l1_ratio: object) -> ElasticNet:
     """α·ratio·‖w‖₁ + α(1 − ratio)/2·‖w‖²."""
     a = _weight(alpha)
     ratio = _validate.probability(open_left=False, l1_ratio=l1_ratio)
