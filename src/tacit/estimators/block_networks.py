@@ -13,8 +13,7 @@ from tacit.errors import InvalidInput
 from tacit.estimators.base import Table
 from tacit.estimators.block_model import BlockNetworkModel, BoundedColumns, NetworkFit, OneHot
 from tacit.estimators.fitted import CHANGED, check_single_target
-from tacit.inputs.labels import class_list, encode_labels
-from tacit.inputs.tables import columns_of, validate_table
+from tacit.inputs.tables import class_list, columns_of, encode_labels, validate_table
 from tacit.ledger import Ledger
 from tacit.maps import target_bounds
 from tacit.problem.network import LOSSES

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from scipy import special
 
 from tacit.estimators.linear import LinearClassifier
-from tacit.inputs.parameters import check_magnitude, elastic_net
+from tacit.inputs.parameters import check_magnitude
 from tacit.ledger import Ledger
-from tacit.problem import Logistic, Loss, Penalty, SmoothedHinge
+from tacit.problem import Logistic, Loss, SmoothedHinge
 from tacit.solvers import Solver
 
 __all__ = ["DPLinearSVC", "DPLogisticRegression"]
@@ -67,6 +67,8 @@ class DPLogisticRegression(LinearClassifier):
     True
     """
 
+    default_loss = Logistic()
+
     def __init__(
         self,
         alpha: float = 1e-3,
@@ -99,12 +101,6 @@ class DPLogisticRegression(LinearClassifier):
         self.clip = clip
         self.ledger = ledger
         self.random_state = random_state
-
-    def _loss(self) -> Loss:
-        return Logistic()
-
-    def _penalty(self, size: int) -> Penalty:
-        return elastic_net(size, self.alpha, self.l1_ratio)
 
     def predict_proba(self, X: Any) -> Array:
         """Probabilities of the classes; one-vs-rest scores are normalised."""
@@ -172,6 +168,3 @@ class DPLinearSVC(LinearClassifier):
 
     def _loss(self) -> Loss:
         return SmoothedHinge(check_magnitude(width=self.width))
-
-    def _penalty(self, size: int) -> Penalty:
-        return elastic_net(size, self.alpha, 0.0)

@@ -10,10 +10,9 @@ from sklearn.utils.metaestimators import available_if
 from tacit.errors import InvalidInput
 from tacit.estimators.base import Table
 from tacit.estimators.linear import Coefficients, LinearClassifier, LinearFit, LinearRegressor
-from tacit.inputs.parameters import loss_named, penalty_named
 from tacit.ledger import Ledger
 from tacit.maps import target_bounds
-from tacit.problem import Loss, Penalty
+from tacit.problem import Loss, Penalty, loss_named, penalty_named
 from tacit.solvers import Solver
 
 __all__ = ["DPGeneralizedLinear"]

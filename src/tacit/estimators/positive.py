@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tacit.estimators.linear import LinearRegressor
-from tacit.inputs.parameters import elastic_net
 from tacit.ledger import Ledger
 from tacit.maps import target_bounds
-from tacit.problem import Gamma, Loss, Penalty, Poisson
+from tacit.problem import Gamma, Loss, Poisson
 from tacit.solvers import Solver
 
 __all__ = ["DPGammaRegressor", "DPPoissonRegressor"]
@@ -41,6 +40,8 @@ class DPPoissonRegressor(LinearRegressor):
     True
     """
 
+    default_loss = Poisson()
+
     def __init__(
         self,
         alpha: float = 1e-3,
@@ -71,12 +72,6 @@ class DPPoissonRegressor(LinearRegressor):
         self.clip = clip
         self.ledger = ledger
         self.random_state = random_state
-
-    def _loss(self) -> Loss:
-        return Poisson()
-
-    def _penalty(self, size: int) -> Penalty:
-        return elastic_net(size, self.alpha, 0.0)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tacit.estimators.linear import LinearRegressor
-from tacit.inputs.parameters import check_magnitude, elastic_net
+from tacit.inputs.parameters import check_magnitude
 from tacit.ledger import Ledger
 from tacit.problem import ElasticNet, Huber, Loss, Penalty, Squared
 from tacit.solvers import Solver
@@ -59,6 +59,8 @@ class DPElasticNet(LinearRegressor):
     True
     """
 
+    default_loss = Squared()
+
     def __init__(
         self,
         alpha: float = 1.0,
@@ -92,12 +94,6 @@ class DPElasticNet(LinearRegressor):
         self.ledger = ledger
         self.random_state = random_state
 
-    def _loss(self) -> Loss:
-        return Squared()
-
-    def _penalty(self, size: int) -> Penalty:
-        return elastic_net(size, self.alpha, self.l1_ratio)
-
 
 class DPLasso(LinearRegressor):
     """Least squares with an ℓ1 penalty, private.
@@ -113,6 +109,9 @@ class DPLasso(LinearRegressor):
 
     Everything else is as in ``DPElasticNet``.
     """
+
+    default_loss = Squared()
+    l1_ratio = 1.0
 
     def __init__(
         self,
@@ -145,12 +144,6 @@ class DPLasso(LinearRegressor):
         self.ledger = ledger
         self.random_state = random_state
 
-    def _loss(self) -> Loss:
-        return Squared()
-
-    def _penalty(self, size: int) -> Penalty:
-        return elastic_net(size, self.alpha, 1.0)
-
 
 class DPRidge(LinearRegressor):
     """Least squares with an ℓ2 penalty, private.
@@ -166,6 +159,8 @@ class DPRidge(LinearRegressor):
 
     Everything else is as in ``DPElasticNet``.
     """
+
+    default_loss = Squared()
 
     def __init__(
         self,
@@ -198,12 +193,6 @@ class DPRidge(LinearRegressor):
         self.ledger = ledger
         self.random_state = random_state
 
-    def _loss(self) -> Loss:
-        return Squared()
-
-    def _penalty(self, size: int) -> Penalty:
-        return elastic_net(size, self.alpha, 0.0)
-
 
 class DPLinearRegression(LinearRegressor):
     """Least squares, private.
@@ -216,6 +205,8 @@ class DPLinearRegression(LinearRegressor):
 
     Every parameter is as in ``DPElasticNet``.
     """
+
+    default_loss = Squared()
 
     def __init__(
         self,
@@ -245,9 +236,6 @@ class DPLinearRegression(LinearRegressor):
         self.clip = clip
         self.ledger = ledger
         self.random_state = random_state
-
-    def _loss(self) -> Loss:
-        return Squared()
 
     def _penalty(self, size: int) -> Penalty:
         return ElasticNet.of(size)
@@ -304,6 +292,3 @@ class DPHuberRegressor(LinearRegressor):
 
     def _loss(self) -> Loss:
         return Huber(check_magnitude(huber_delta=self.huber_delta))
-
-    def _penalty(self, size: int) -> Penalty:
-        return elastic_net(size, self.alpha, 0.0)

@@ -12,8 +12,7 @@ from tacit.errors import InvalidInput
 from tacit.estimators.base import Table
 from tacit.estimators.fitted import CHANGED, agree, check_numbers
 from tacit.estimators.one_release import Moments, OneRelease, PlannedMoments, PlannedQuantiles, levels_of
-from tacit.inputs.bounds import bounds_of
-from tacit.inputs.grids import grids_of
+from tacit.inputs.parameters import bounds_of, grids_of
 from tacit.ledger import Ledger
 from tacit.maps import FeatureBounds
 from tacit.maps.scaler import ScalerMixin, scaled_norm

@@ -24,9 +24,8 @@ from tacit.estimators._search import Costs, Outcome, best_of, calibrated, check_
 from tacit.estimators._space import Space, corners, point_of, spaces_of
 from tacit.estimators.base import PrivateEstimator, publish, with_certificate
 from tacit.estimators.fitted import CHANGED, check_promise, check_width, check_words
-from tacit.inputs.labels import class_list, class_numbers
 from tacit.inputs.parameters import check_parameters
-from tacit.inputs.tables import labels_of, numbers_of, validate_table
+from tacit.inputs.tables import class_list, class_numbers, labels_of, numbers_of, validate_table
 from tacit.ledger import Ledger
 from tacit.mechanism import Adjacency, Mechanism
 from tacit.records import InMemory

@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from tacit.accounting import Certificate
 from tacit.estimators.base import Table
 from tacit.estimators.one_release import OneRelease, PlannedMeans, PlannedMoments, PlannedQuantiles, levels_of
-from tacit.inputs.bounds import bounds_of
-from tacit.inputs.grids import grids_of
+from tacit.inputs.parameters import bounds_of, grids_of
 from tacit.inputs.tables import shape_of
 from tacit.ledger import Ledger
 from tacit.maps import FeatureBounds

@@ -68,9 +68,8 @@ class Budget:
     copies: int = 1
 
     def __post_init__(self) -> None:
-        _validate.positive(epsilon=self.epsilon)
-        _validate.delta(self.delta)
-        _validate.one_of(VIEWS, view=self.view)
+        if self.view not in VIEWS:  # ε and δ are checked by accounting, which every plan asks
+            raise InvalidInput(f"view must be one of {', '.join(map(repr, VIEWS))}, got {self.view!r}")
 
     @property
     def whole_mu(self) -> float:
@@ -92,21 +91,17 @@ class Budget:
         found = calibrate(lambda noise: Plan.of(*[make(noise)] * self.copies), epsilon=self.epsilon, delta=self.delta)
         return Plan.of(make(found.value))
 
-    def mechanism(self, ratio: float, steps: int, label: str) -> Mechanism:
-        """Full-batch releases of constant ratio Δ/σ, all of which may be shown."""
+    def mechanism(self, ratio: float | Array, steps: int, label: str) -> Mechanism:
+        """Full-batch releases of ratio Δ/σ, constant or one per step, all of which may be shown."""
         return Mechanism(
-            adjacency=self.adjacency,
-            ratio=Schedule.constant(ratio, steps),
-            steps=steps,
-            unit=self.unit,
-            label=label,
+            adjacency=self.adjacency, ratio=Schedule.of(ratio, steps), steps=steps, unit=self.unit, label=label
         )
 
-    def shares(self, parts: dict[str, tuple[float, int]]) -> Plan:
-        """A plan that splits μ²: each part gets its share, spread evenly over its steps.
+    def shares(self, parts: dict[str, tuple[float, int | Array]]) -> Plan:
+        """A plan that splits μ²: each part gets its share, spread evenly over its steps or by their weights.
 
         Args:
-            parts: label → (share of μ², steps); shares add up to at most 1.
+            parts: label → (share of μ², steps or the weight of each step); shares add up to at most 1.
 
         Returns:
             The plan; its composition is exactly √(Σ shares)·μ-GDP.
@@ -116,10 +111,13 @@ class Budget:
         """
         if sum(share for share, _ in parts.values()) > 1 + 1e-9:
             raise InvalidInput("shares of a budget must not add up to more than 1")
-        mu = self.mu
-        return Plan.of(
-            *(self.mechanism(mu * math.sqrt(share / steps), steps, name) for name, (share, steps) in parts.items())
-        )
+        mu, mechanisms = self.mu, []
+        for label, (share, steps) in parts.items():
+            if isinstance(steps, int):
+                mechanisms.append(self.mechanism(mu * math.sqrt(share / steps), steps, label))
+            else:
+                mechanisms.append(self.mechanism(mu * np.sqrt(share * steps / steps.sum()), len(steps), label))
+        return Plan.of(*mechanisms)
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,6 +192,11 @@ class Solver(ABC):
                     axis="loss",
                 )
 
+    def checked(self, problem: Problem, budget: Budget) -> Self:
+        """Itself, if it fits (``check``)."""
+        self.check(problem, budget)
+        return self
+
     def declared(self, problem: Problem) -> tuple[str, ...]:
         """What the certificate must say that the user vouches for."""
         return ()
@@ -239,7 +242,7 @@ def solver_factory(solver: object, passes: float | None, clip: float | None) -> 
         clip: the solver's clip, None for its rule.
 
     Returns:
-        A function of the problem and the budget.
+        A function of the problem and the budget; it refuses a pair that the solver does not fit (``Solver.check``).
 
     Raises:
         InvalidInput: if a setting is out of range, or has no effect on the solver.
@@ -252,10 +255,10 @@ def solver_factory(solver: object, passes: float | None, clip: float | None) -> 
             raise InvalidInput(f"{name} has no effect with a solver object: leave it out, and set up the {kind}")
         _validate.positive(**{name: value})
     if isinstance(solver, Solver):
-        return lambda problem, budget: solver
+        return lambda problem, budget: solver.checked(problem, budget)
     name = _validate.one_of(("auto", *sorted(SOLVERS)), solver=solver)
     if name == "auto":
-        return lambda problem, budget: choose(problem, budget).of(passes, clip)
+        return lambda problem, budget: choose(problem, budget).of(passes, clip).checked(problem, budget)
     if SOLVERS[name].one_pass and passes is not None:
         raise InvalidInput(f"max_passes has no effect with solver={name!r}, which makes one release: leave it out")
-    return lambda problem, budget: SOLVERS[name].of(passes, clip)
+    return lambda problem, budget: SOLVERS[name].of(passes, clip).checked(problem, budget)
