@@ -21,7 +21,7 @@ from tacit.errors import InvalidInput, NotCovered
 from tacit.estimators.fitted import check_classes, check_marks, check_promise, check_width, check_words
 from tacit.inputs.parameters import check_parameters
 from tacit.ledger import Ledger
-from tacit.mechanism import Adjacency, Plan
+from tacit.mechanism import Adjacency, Arithmetic, Plan
 from tacit.records import InMemory, Records
 from tacit.release import Session, open_session
 from tacit.release.queries import BoundedSum, One
@@ -108,6 +108,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     epsilon: float
     delta: float | None
     adjacency: str
+    arithmetic: str
     ledger: Ledger | None
     random_state: int | None
     secret_count: ClassVar[bool] = False
@@ -275,7 +276,13 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
                 axis="adjacency",
             )
         assert self.delta is not None
-        return Budget(float(self.epsilon), float(self.delta), relation, getattr(self, "view", "all_iterates"))
+        return Budget(
+            float(self.epsilon),
+            float(self.delta),
+            relation,
+            getattr(self, "view", "all_iterates"),
+            arithmetic=Arithmetic.parse(self.arithmetic),
+        )
 
     def _progress(self) -> bool | None:
         return getattr(self, "progress", False)

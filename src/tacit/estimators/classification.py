@@ -52,6 +52,7 @@ class DPLogisticRegression(LinearClassifier):
         max_passes: how often the data may be read; None for the solver's rule, for solvers of one release
             ("statistics"), and for a solver object.
         clip: the solver's clip; None for its rule, and for a solver object.
+        arithmetic: "exact": sums of integers and noise with exact probabilities, or "float" (docs/exact.md).
         ledger: a ``tacit.Ledger``; every fit reserves there before it reads a record.
         random_state: None for private noise; an integer makes fits repeatable and marks the certificate "not private:
             seeded".
@@ -84,6 +85,7 @@ class DPLogisticRegression(LinearClassifier):
         view: str = "all_iterates",
         max_passes: float | None = None,
         clip: float | None = None,
+        arithmetic: str = "exact",
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -99,6 +101,7 @@ class DPLogisticRegression(LinearClassifier):
         self.view = view
         self.max_passes = max_passes
         self.clip = clip
+        self.arithmetic = arithmetic
         self.ledger = ledger
         self.random_state = random_state
 
@@ -148,6 +151,7 @@ class DPLinearSVC(LinearClassifier):
         view: str = "all_iterates",
         max_passes: float | None = None,
         clip: float | None = None,
+        arithmetic: str = "exact",
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -163,6 +167,7 @@ class DPLinearSVC(LinearClassifier):
         self.view = view
         self.max_passes = max_passes
         self.clip = clip
+        self.arithmetic = arithmetic
         self.ledger = ledger
         self.random_state = random_state
 

@@ -47,6 +47,7 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
         view: "all_iterates" or "final_model".
         max_passes: how often the data may be read.
         clip: the solver's clip.
+        arithmetic: "exact": sums of integers and noise with exact probabilities, or "float" (docs/exact.md).
         ledger: a ``tacit.Ledger``.
         random_state: None for private noise.
 
@@ -72,6 +73,7 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
         view: str = "all_iterates",
         max_passes: float | None = None,
         clip: float | None = None,
+        arithmetic: str = "exact",
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -91,6 +93,7 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
         self.view = view
         self.max_passes = max_passes
         self.clip = clip
+        self.arithmetic = arithmetic
         self.ledger = ledger
         self.random_state = random_state
 

@@ -56,6 +56,7 @@ class DPPoissonRegressor(LinearRegressor):
         view: str = "all_iterates",
         max_passes: float | None = None,
         clip: float | None = None,
+        arithmetic: str = "exact",
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -70,6 +71,7 @@ class DPPoissonRegressor(LinearRegressor):
         self.view = view
         self.max_passes = max_passes
         self.clip = clip
+        self.arithmetic = arithmetic
         self.ledger = ledger
         self.random_state = random_state
 
@@ -110,6 +112,7 @@ class DPGammaRegressor(DPPoissonRegressor):
         view: str = "all_iterates",
         max_passes: float | None = None,
         clip: float | None = None,
+        arithmetic: str = "exact",
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -125,6 +128,7 @@ class DPGammaRegressor(DPPoissonRegressor):
             view=view,
             max_passes=max_passes,
             clip=clip,
+            arithmetic=arithmetic,
             ledger=ledger,
             random_state=random_state,
         )

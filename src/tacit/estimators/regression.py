@@ -42,6 +42,7 @@ class DPElasticNet(LinearRegressor):
         max_passes: how often the data may be read; None for the solver's rule, for solvers of one release
             ("statistics"), and for a solver object.
         clip: the solver's clip; None for its rule, and for a solver object.
+        arithmetic: "exact": sums of integers and noise with exact probabilities, or "float" (docs/exact.md).
         ledger: a ``tacit.Ledger``; every fit reserves there before it reads a record.
         random_state: None for private noise; an integer makes fits repeatable and marks the certificate "not private:
             seeded".
@@ -76,6 +77,7 @@ class DPElasticNet(LinearRegressor):
         view: str = "all_iterates",
         max_passes: float | None = None,
         clip: float | None = None,
+        arithmetic: str = "exact",
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -91,6 +93,7 @@ class DPElasticNet(LinearRegressor):
         self.view = view
         self.max_passes = max_passes
         self.clip = clip
+        self.arithmetic = arithmetic
         self.ledger = ledger
         self.random_state = random_state
 
@@ -127,6 +130,7 @@ class DPLasso(LinearRegressor):
         view: str = "all_iterates",
         max_passes: float | None = None,
         clip: float | None = None,
+        arithmetic: str = "exact",
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -141,6 +145,7 @@ class DPLasso(LinearRegressor):
         self.view = view
         self.max_passes = max_passes
         self.clip = clip
+        self.arithmetic = arithmetic
         self.ledger = ledger
         self.random_state = random_state
 
@@ -176,6 +181,7 @@ class DPRidge(LinearRegressor):
         view: str = "all_iterates",
         max_passes: float | None = None,
         clip: float | None = None,
+        arithmetic: str = "exact",
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -190,6 +196,7 @@ class DPRidge(LinearRegressor):
         self.view = view
         self.max_passes = max_passes
         self.clip = clip
+        self.arithmetic = arithmetic
         self.ledger = ledger
         self.random_state = random_state
 
@@ -221,6 +228,7 @@ class DPLinearRegression(LinearRegressor):
         view: str = "all_iterates",
         max_passes: float | None = None,
         clip: float | None = None,
+        arithmetic: str = "exact",
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -234,6 +242,7 @@ class DPLinearRegression(LinearRegressor):
         self.view = view
         self.max_passes = max_passes
         self.clip = clip
+        self.arithmetic = arithmetic
         self.ledger = ledger
         self.random_state = random_state
 
@@ -272,6 +281,7 @@ class DPHuberRegressor(LinearRegressor):
         view: str = "all_iterates",
         max_passes: float | None = None,
         clip: float | None = None,
+        arithmetic: str = "exact",
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -287,6 +297,7 @@ class DPHuberRegressor(LinearRegressor):
         self.view = view
         self.max_passes = max_passes
         self.clip = clip
+        self.arithmetic = arithmetic
         self.ledger = ledger
         self.random_state = random_state
 

@@ -27,7 +27,7 @@ from tacit.estimators.fitted import CHANGED, check_promise, check_width, check_w
 from tacit.inputs.parameters import check_parameters
 from tacit.inputs.tables import class_list, class_numbers, labels_of, numbers_of, validate_table
 from tacit.ledger import Ledger
-from tacit.mechanism import Adjacency, Mechanism
+from tacit.mechanism import Adjacency, Arithmetic, Mechanism
 from tacit.records import InMemory
 from tacit.release import Streams, open_session
 from tacit.release.queries import SCORES, BoundedSum, Score
@@ -114,6 +114,7 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             nothing beside the training.
         adjacency: "replace-one" or "zero-out".
         n_jobs: processes, as in joblib.
+        arithmetic: "exact" or "float", of scores and candidates; by default that of the estimator.
         ledger: a ``tacit.Ledger``; the search reserves (ε, δ) there before it reads a record.
         random_state: None for private noise; an integer makes searches repeatable and marks the certificate "not
             private: seeded".
@@ -157,6 +158,7 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         holdout: float | None = None,
         adjacency: str = "replace-one",
         n_jobs: int | None = None,
+        arithmetic: str | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -170,6 +172,7 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self.holdout = holdout
         self.adjacency = adjacency
         self.n_jobs = n_jobs
+        self.arithmetic = arithmetic
         self.ledger = ledger
         self.random_state = random_state
 
@@ -193,7 +196,8 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         marks = (*marks, *(self.estimator._declared_marks() if isinstance(self.estimator, PrivateEstimator) else ()))
         n, m, d = X.shape[0], self.mean_trials, self._delta(X.shape[0])
         held = 0 if self.holdout is None else _held(self.holdout, n)
-        costs = calibrated(float(self.epsilon), d, _validate.positive(mean_trials=m), relation, share)
+        numbers = self._arithmetic()
+        costs = calibrated(float(self.epsilon), d, _validate.positive(mean_trials=m), relation, share, numbers)
         shape = (n - held, X.shape[1], sparse.issparse(X))
         check = functools.partial(self._checked, self._fixed(costs.train, d, classes), shape, costs, marks)
         for point in corners(spaces):
@@ -220,7 +224,7 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     def _public(self) -> tuple[bool, Adjacency, float | None]:
         """Parameters that need no data: whether it is classification, the relation, the score's share."""
         known = self.estimator.get_params() if hasattr(self.estimator, "get_params") else {}
-        if missing := {"epsilon", "delta", "adjacency", "ledger", "random_state"} - known.keys():
+        if missing := {"epsilon", "delta", "adjacency", "arithmetic", "ledger", "random_state"} - known.keys():
             raise InvalidInput(
                 f"{type(self.estimator).__name__} has no parameter {min(missing)!r}: search over a Tacit estimator"
             )
@@ -263,10 +267,15 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         check_parameters(self, n)
         return _validate.delta(self.delta)
 
+    def _arithmetic(self) -> Arithmetic:
+        own = self.estimator.get_params()["arithmetic"] if self.arithmetic is None else self.arithmetic
+        return Arithmetic.parse(own)
+
     def _fixed(self, train: float, delta: float, classes: Any) -> dict[str, Any]:
         """What the search sets for every candidate."""
         allowed = dict(zip(("epsilon", "delta"), gdp_to_dp(train, delta), strict=True))
         fixed: dict[str, Any] = {**allowed, "adjacency": Adjacency.parse(self.adjacency).value, "ledger": None}
+        fixed["arithmetic"] = self._arithmetic().value
         if "progress" in self.estimator.get_params():
             fixed["progress"] = False  # bars would count candidates
         if classes is not None:

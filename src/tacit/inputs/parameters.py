@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.ledger import Ledger
-from tacit.mechanism import Adjacency
+from tacit.mechanism import Adjacency, Arithmetic
 
 __all__ = [
     "CHECKS",
@@ -55,6 +55,11 @@ def _ledger(name: str, value: object) -> None:
         raise InvalidInput(f"ledger must be a tacit.Ledger or None, got {type(value).__name__}")
 
 
+def _arithmetic(name: str, value: object) -> None:
+    if value is not None:
+        Arithmetic.parse(value)
+
+
 def _random_state(name: str, value: object) -> None:
     if value is not None:
         public_seed(name, value)
@@ -78,6 +83,7 @@ def _passes(name: str, value: object) -> None:
 CHECKS: dict[str, Callable[[str, object], None]] = {
     "epsilon": _epsilon,
     "delta": _delta,
+    "arithmetic": _arithmetic,
     "ledger": _ledger,
     "random_state": _random_state,
     "progress": _progress,

@@ -9,7 +9,15 @@ from numpy.typing import NDArray
 
 from tacit.kernels._jit import jit
 
-__all__ = ["bounded_columns", "column_squares", "row_products", "row_squares", "scaled_with_constant", "shortened", "sparse_row_products"]
+__all__ = [
+    "bounded_columns",
+    "column_squares",
+    "row_products",
+    "row_squares",
+    "scaled_with_constant",
+    "shortened",
+    "sparse_row_products",
+]
 
 ROWS = 2048
 """Rows at a time whose results stay in the cache."""

@@ -25,7 +25,19 @@ from tacit.kernels.clipping import clipped_total
 from tacit.kernels.lattice import FLUSH, PRODUCT_BITS, lattice_total
 from tacit.records import Rows
 
-__all__ = ["QUERIES", "Bounded", "Example", "Grid", "Members", "Query", "Sums", "exponent", "integer_sums", "register", "root_above"]
+__all__ = [
+    "QUERIES",
+    "Bounded",
+    "Example",
+    "Grid",
+    "Members",
+    "Query",
+    "Sums",
+    "exponent",
+    "integer_sums",
+    "register",
+    "root_above",
+]
 
 Array = NDArray[np.float64]
 Members = NDArray[np.bool_]

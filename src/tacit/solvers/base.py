@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.accounting import calibrate, gdp_epsilon, gdp_mu
 from tacit.errors import InvalidInput, NotCovered
-from tacit.mechanism import Adjacency, Mechanism, Plan, Schedule
+from tacit.mechanism import Adjacency, Arithmetic, Mechanism, Plan, Schedule
 from tacit.problem import Problem
 from tacit.release import Session
 
@@ -58,6 +58,7 @@ class Budget:
         view: what may be shown.
         unit: whose data a record is.
         copies: how many such fits share (ε, δ), e.g. the heads of a one-vs-rest classifier.
+        arithmetic: in which numbers.
     """
 
     epsilon: float
@@ -66,6 +67,7 @@ class Budget:
     view: str = "all_iterates"
     unit: str = "record"
     copies: int = 1
+    arithmetic: Arithmetic = Arithmetic.FLOAT
 
     def __post_init__(self) -> None:
         if self.view not in VIEWS:  # ε and δ are checked by accounting, which every plan asks
@@ -94,7 +96,12 @@ class Budget:
     def mechanism(self, ratio: float | Array, steps: int, label: str) -> Mechanism:
         """Full-batch releases of ratio Δ/σ, constant or one per step, all of which may be shown."""
         return Mechanism(
-            adjacency=self.adjacency, ratio=Schedule.of(ratio, steps), steps=steps, unit=self.unit, label=label
+            adjacency=self.adjacency,
+            ratio=Schedule.of(ratio, steps),
+            steps=steps,
+            unit=self.unit,
+            label=label,
+            arithmetic=self.arithmetic,
         )
 
     def shares(self, parts: dict[str, tuple[float, int | Array]]) -> Plan:

@@ -72,7 +72,9 @@ class LossGradient(Query):
     def _integers(self, rows: Rows, state: Array, grid: Grid) -> tuple[Integers, Array]:
         """Records as integers, and the integers t of all replicas, (replicas, records)."""
         made = rows.integers
-        shrink = self.row_norm / np.maximum(made.norms * made.scales, self.row_norm) if np.isfinite(self.row_norm) else 1.0
+        shrink = (
+            self.row_norm / np.maximum(made.norms * made.scales, self.row_norm) if np.isfinite(self.row_norm) else 1.0
+        )
         scale = made.scales * shrink
         state = np.clip(np.nan_to_num(state, nan=0.0), -MAX_COEFFICIENT, MAX_COEFFICIENT)
         with np.errstate(all="ignore"):
