@@ -108,7 +108,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     epsilon: float
     delta: float | None
     adjacency: str
-    arithmetic: str
+    arithmetic: str = "float"
     ledger: Ledger | None
     random_state: int | None
     secret_count: ClassVar[bool] = False

@@ -224,7 +224,7 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     def _public(self) -> tuple[bool, Adjacency, float | None]:
         """Parameters that need no data: whether it is classification, the relation, the score's share."""
         known = self.estimator.get_params() if hasattr(self.estimator, "get_params") else {}
-        if missing := {"epsilon", "delta", "adjacency", "arithmetic", "ledger", "random_state"} - known.keys():
+        if missing := {"epsilon", "delta", "adjacency", "ledger", "random_state"} - known.keys():
             raise InvalidInput(
                 f"{type(self.estimator).__name__} has no parameter {min(missing)!r}: search over a Tacit estimator"
             )
@@ -268,14 +268,16 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         return _validate.delta(self.delta)
 
     def _arithmetic(self) -> Arithmetic:
-        own = self.estimator.get_params()["arithmetic"] if self.arithmetic is None else self.arithmetic
-        return Arithmetic.parse(own)
+        """The search's own, or the estimator's; an estimator that states none runs in floating point."""
+        own = self.estimator.get_params().get("arithmetic", "float")
+        return Arithmetic.parse(own if self.arithmetic is None else self.arithmetic)
 
     def _fixed(self, train: float, delta: float, classes: Any) -> dict[str, Any]:
         """What the search sets for every candidate."""
         allowed = dict(zip(("epsilon", "delta"), gdp_to_dp(train, delta), strict=True))
         fixed: dict[str, Any] = {**allowed, "adjacency": Adjacency.parse(self.adjacency).value, "ledger": None}
-        fixed["arithmetic"] = self._arithmetic().value
+        if "arithmetic" in self.estimator.get_params():
+            fixed["arithmetic"] = self._arithmetic().value
         if "progress" in self.estimator.get_params():
             fixed["progress"] = False  # bars would count candidates
         if classes is not None:

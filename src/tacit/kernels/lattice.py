@@ -91,9 +91,14 @@ def truncated(values: Array, unit: float) -> Array:
 
 @jit
 def _powers(top: Array, bits: int) -> Array:
-    """Turn the largest entries of rows into scales 2^(e−bits) with 2^(e−1) ≤ top < 2^e; return their inverses.
+    """Turn the largest entries of rows into scales 2^(e−bits) with 2^(e−1) ≤ top < 2^e.
 
-    Both are zero for rows of zeros, and for rows whose largest entry is not finite or out of any sensible range.
+    Args:
+        top: (m,), overwritten; zero for rows of zeros, and where it is not finite or out of any sensible range.
+        bits: of the integers.
+
+    Returns:
+        The inverses of the scales, zero where these are.
     """
     inverse = np.zeros(top.size)
     for i in range(top.size):

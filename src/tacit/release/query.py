@@ -142,6 +142,12 @@ class Bounded:
         """Public factors of the entries of a sum, which stay out of its integers; None for ones.
 
         Entry j of a release is D_j·g·(q_j + ⌊σZ_j/(g·D_j)⌉): irrational factors cost a sum of integers nothing.
+
+        Args:
+            size: of the sum.
+
+        Returns:
+            D, or None.
         """
         return None
 
