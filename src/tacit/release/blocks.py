@@ -7,7 +7,6 @@ a hidden variable that is carried along is a second way for the record into ever
 
 from __future__ import annotations
 
-import weakref
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -111,18 +110,16 @@ class JacobiCache:
 
     Args:
         problem: whose sums they are.
-        rows: the records that batches are drawn from.
     """
 
-    def __init__(self, problem: BlockProblem, rows: Rows) -> None:
-        self._problem, self._rows = problem, weakref.ref(rows)  # rows keep the cache: a cycle would outlive the fit
+    def __init__(self, problem: BlockProblem) -> None:
+        self._problem = problem
         self._known: tuple[Array, Mask, tuple[Array, ...]] | None = None
 
-    def totals(self, state: Array, mask: Mask) -> tuple[Array, ...]:
-        """Those of the problem, at all blocks as one vector, over the records of a batch."""
+    def totals(self, rows: Rows, state: Array, mask: Mask) -> tuple[Array, ...]:
+        """Those of the problem, at all blocks as one vector, over the records of a batch of these rows."""
         if self._known is None or not (np.array_equal(self._known[0], state) and np.array_equal(self._known[1], mask)):
-            own, rows = state.copy(), self._rows()
-            assert rows is not None
+            own = state.copy()
             self._known = own, mask.copy(), self._problem.totals(_values(own, self._problem), _batch(rows, mask))
         return self._known[2]
 
@@ -185,8 +182,8 @@ class BlockSum(Query):
             if not self.jacobi:
                 values = _values(state, self.problem)
                 return np.asarray(self.problem.total(self.block, values, _batch(rows, mask)), np.float64)
-            cache = rows.kept(("jacobi", self.problem), lambda: JacobiCache(self.problem, rows))
-            return np.asarray(cache.totals(state, mask)[self.block], np.float64)
+            cache = rows.kept(("jacobi", self.problem), lambda: JacobiCache(self.problem))
+            return np.asarray(cache.totals(rows, state, mask)[self.block], np.float64)
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> Example:
