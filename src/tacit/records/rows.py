@@ -194,10 +194,15 @@ class Mapped:
         self._source, self._maps = source, maps
         self._n = int(source.shape[0])
         self._made: Any = None if maps else source
-        self.norm = maps[-1].range(None).norm if maps else norm
+        self._norm = norm
 
     def __len__(self) -> int:
         return self._n
+
+    @cached_property
+    def norm(self) -> float:
+        """No row is longer: certified by the last map."""
+        return self._maps[-1].range(None).norm if self._maps else self._norm
 
     @property
     def made(self) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit.kernels.lattice import capped_integers
 from tacit.problem import Huber, Logistic, Loss, SmoothedHinge, Squared
 from tacit.records import Integers, Rows
 from tacit.release.query import Example, Grid, Members, Query, Sums, register
@@ -69,8 +70,8 @@ class LossGradient(Query):
             slope = np.clip(slope, -cap, cap) * shrink
         return np.where(np.isfinite(slope), slope, 0.0)
 
-    def _integers(self, rows: Rows, state: Array, grid: Grid) -> tuple[Integers, Array]:
-        """Records as integers, and the integers t of all replicas, (replicas, records)."""
+    def _integers(self, rows: Rows, state: Array, grid: Grid) -> tuple[Integers, list[Array]]:
+        """Records as integers, and the integers t of every replica."""
         made = rows.integers
         shrink = (
             self.row_norm / np.maximum(made.norms * made.scales, self.row_norm) if np.isfinite(self.row_norm) else 1.0
@@ -78,10 +79,9 @@ class LossGradient(Query):
         scale = made.scales * shrink
         state = np.clip(np.nan_to_num(state, nan=0.0), -MAX_COEFFICIENT, MAX_COEFFICIENT)
         with np.errstate(all="ignore"):
-            longest = np.floor(self.bound / grid.unit / made.norms)
-            slopes = np.stack([self.loss.derivative(made.dot(v) * scale, rows.y) for v in state])
-            t = np.rint(slopes * (scale / (grid.unit)))
-            return made, np.where(made.norms > 0, np.clip(np.nan_to_num(t, nan=0.0), -longest, longest), 0.0)
+            factors, longest = scale / grid.unit, np.floor(self.bound / grid.unit / made.norms)
+            slopes = [self.loss.derivative(made.dot(v) * scale, rows.y) for v in state]
+            return made, [capped_integers(np.asarray(slope, np.float64), factors, longest) for slope in slopes]
 
     def contributions(self, rows: Rows, state: Array) -> Array:
         """φ′·x, already clipped."""
