@@ -22,9 +22,9 @@ MIN_CHUNK, MAX_CHUNK = 512, 8192
 class _Table:
     """The caller's arrays, and what was derived from them through the maps that were last asked for.
 
-    Targets are mapped once for each view. Chunks of features are mapped anew in every pass; what a query keeps of a chunk (``Rows.kept``) stays until the records are
-    looked at through other maps. Stages of a solver look through one map after another, and what one stage kept is not
-    needed by the next.
+    Targets are mapped once for each view. Chunks of features are mapped anew in every pass; what a query keeps of a
+    chunk (``Rows.kept``) stays until the records are looked at through other maps. Stages of a solver look through one
+    map after another, and what one stage kept is not needed by the next.
     """
 
     def __init__(self, X: Any, y: Any) -> None:
