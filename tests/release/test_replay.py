@@ -77,7 +77,7 @@ def test_registering_another_class_under_a_name_is_refused():
     class Other(VectorSum):
         pass
 
-    with pytest.raises(InvalidInput, match="registered already"):
+    with pytest.raises(InvalidInput, match="exists already"):
         register("vectors")(Other)
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from typing import TYPE_CHECKING, Any
 
+from tacit._registry import load_folder
 from tacit.maps.bounds import FeatureBounds, TargetBounds, feature_bounds, target_bounds
 from tacit.maps.norms import EqualNorm, NonnegativeRows
 from tacit.maps.rows import ROW_MAPS, AffineTarget, Columns, Linear, Range, RowMap, Standardise
@@ -90,5 +90,4 @@ def __getattr__(name: str) -> Any:
 
 def load_all() -> None:
     """Import every module of this package, so that every row map has registered itself."""
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
+    load_folder(__name__, __path__)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from tacit._registry import enlist
 from tacit.kernels.exact import coarse, exact_product_by_columns
 
 __all__ = ["ROW_MAPS", "AffineTarget", "Columns", "Linear", "Range", "RowMap", "Standardise"]
@@ -56,8 +57,7 @@ class RowMap(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if not cls.__name__.startswith("_"):
-            ROW_MAPS[cls.__name__] = cls
+        enlist(ROW_MAPS, cls, "a row map")
 
     @abstractmethod
     def __call__(self, X: Any) -> Any:

@@ -1,5 +1,6 @@
 """Descriptions of private computations: public, frozen, hashable, free of data."""
 
+from tacit._registry import load_folder
 from tacit.mechanism.frozen import FrozenArray, Schedule
 from tacit.mechanism.mechanism import Adjacency, Mechanism, Part, Plan, Selection, Trials
 from tacit.mechanism.noise import CorrelatedNoise, Independent, Noise
@@ -65,3 +66,5 @@ __all__ = [
     "batch_runs",
     "batch_sizes",
 ]
+
+load_folder(__name__, __path__)

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
 from tacit._codec import described
+from tacit._registry import enlist
 from tacit.errors import InvalidInput
 
-__all__ = ["ElasticNet", "Penalty"]
+__all__ = ["PENALTIES", "ElasticNet", "Penalty"]
 
 Array = NDArray[np.float64]
+PENALTIES: dict[str, type[Penalty]] = {}
+"""Every penalty that was defined, by the name of its class; the contract suite comes to each."""
 
 
 class Penalty(ABC):
@@ -30,6 +34,10 @@ class Penalty(ABC):
     """
 
     size: int
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        enlist(PENALTIES, cls, "a penalty")
 
     @abstractmethod
     def value(self, w: Array) -> float:
@@ -59,6 +67,18 @@ class Penalty(ABC):
         raise InvalidInput(
             f"{type(self).__name__} is not separable, and this solver updates single coordinates: use solver='metric' "
             "or solver='gradient', or write on(members)"
+        )
+
+    @classmethod
+    def examples(cls) -> tuple[Penalty, ...]:
+        """Penalties for the contract tests: every field away from its default once.
+
+        Raises:
+            NotImplementedError: always, unless a subclass overrides it; only penalties of Tacit's own need it.
+        """
+        raise NotImplementedError(
+            f"{cls.__name__} gives no examples to the contract tests: write a classmethod examples(cls) that returns "
+            "a tuple of penalties, e.g. (cls(0.3, size=4),)"
         )
 
 
@@ -172,6 +192,12 @@ class ElasticNet(Penalty):
         """One coordinate more, in front, that nothing restricts."""
         free = {"l1": 0.0, "l2": 0.0, "low": -np.inf, "high": np.inf}
         return replace(self, **{name: np.concatenate([[first], getattr(self, name)]) for name, first in free.items()})
+
+    @classmethod
+    def examples(cls) -> tuple[ElasticNet, ...]:
+        """Ridge, lasso, elastic net and box."""
+        box = cls.of(4, l2=0.1, low=-0.5, high=[0.1, 0.2, 0.3, np.inf])
+        return cls.of(4, l2=0.7), cls.of(4, l1=[0.0, 0.3, 0.3, 1.0]), cls.of(4, l1=0.2, l2=0.5), box
 
     def on(self, members: NDArray[np.int64]) -> ElasticNet:
         """The entries of some coordinates."""
