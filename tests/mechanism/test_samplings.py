@@ -150,7 +150,8 @@ def test_batches_of_others_are_not_drawn_here(sampling):
 # -- the bits of version 0.1 ------------------------------------------------------------------------------------
 
 
-OF_0_1 = [s for cls in (FullBatch, Poisson, Cyclic, Shuffled, WithoutReplacement, CyclicPoisson) for s in cls.examples()]
+SIX = (FullBatch, Poisson, Cyclic, Shuffled, WithoutReplacement, CyclicPoisson)
+OF_0_1 = [example for cls in SIX for example in cls.examples()]
 
 
 def labels_0_1(n, k, replicas, rng):

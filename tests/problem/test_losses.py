@@ -82,7 +82,7 @@ def test_slope_and_curvature_are_bounds_and_a_convex_loss_is_convex(name):
     )
     told(
         0.9 * loss.curvature <= bend.max() <= loss.curvature * (1 + 1e-6),
-        f"{kind} states curvature = {loss.curvature:g}, and its derivative rises by {bend.max():g} at most: state sup φ″",
+        f"{kind} states curvature = {loss.curvature:g}, and its derivative rises by {bend.max():g}: state sup φ″",
     )
     told(
         not loss.convex or bend.min() >= -1e-9,

@@ -91,7 +91,10 @@ def test_a_penalty_is_saved_with_its_model(name):
     if name == "GroupLasso":
         return  # this test's own
     for penalty in penalties(name):
-        told(is_described(penalty), f'{name} has no name in files: put @described("{name}") above @dataclass(frozen=True)')
+        told(
+            is_described(penalty),
+            f'{name} has no name in files: put @described("{name}") above @dataclass(frozen=True)',
+        )
         again = decode(json.loads(json.dumps(encode(penalty))))
         assert type(again) is type(penalty)
         assert encode(again) == encode(penalty)
@@ -105,7 +108,7 @@ def test_units_change_nothing(name):
         other = penalty.rescaled(scale, 0.7)
         told(
             type(other) is type(penalty),
-            f"rescaled of {name} returns a {type(other).__name__}, whose prox would run: use dataclasses.replace(self, …)",
+            f"rescaled of {name} makes a {type(other).__name__}, whose prox would run: use dataclasses.replace(self)",
         )
         for v in rng.normal(size=(20, penalty.size)) * 0.1:
             told(

@@ -111,9 +111,11 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     @classmethod
     def example(cls) -> Self:
-        """An estimator for the contract tests: bounds and budget by which a small table is fitted almost exactly.
+        """An estimator for the contract tests; features lie within ±50, targets within ±20.
 
-        Features lie within ±50, targets within ±20. Families that need other public numbers override it.
+        Returns:
+            One with bounds and a budget by which a small table is fitted almost exactly. Families that need other
+            public numbers override it.
         """
         stated = {"epsilon": 1e5, "delta": 1e-3, "feature_bounds": (-50, 50), "target_bounds": (-20, 20)}
         known = cls._get_param_names()

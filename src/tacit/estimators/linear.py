@@ -144,11 +144,13 @@ class LinearModel(PrivateEstimator):
 
     def _loss(self) -> Loss:
         """The loss, in mapped units of its targets."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} states no loss: write _loss(self), e.g. return Squared()")
 
     def _penalty(self, size: int) -> Penalty:
         """The penalty on the user's coefficients."""
-        raise NotImplementedError
+        raise NotImplementedError(
+            f"{type(self).__name__} states no penalty: write _penalty(self, size), e.g. return ElasticNet.of(size)"
+        )
 
     def _targets(self, table: Table, loss: Loss) -> tuple[Any, ...]:
         """The map of the target of each linear function."""

@@ -30,11 +30,11 @@ __all__ = ["TableModel", "WatchedLedger", "as_csv", "check_output", "fit_table",
 
 
 def shell_models() -> dict[str, type[Any]]:
-    """Estimators by their names on the command line: all that state one (``PrivateEstimator.shell_name``)."""
+    """Estimators of Tacit's by their names on the command line: all that state one (``shell_name``)."""
     load_all()
     found: dict[str, type[Any]] = {}
     for cls in ESTIMATORS.values():
-        if cls.shell_name is not None:
+        if cls.shell_name is not None and cls.__module__.startswith("tacit."):
             claim(found, cls.shell_name, cls, "a model of the shell")
     return dict(sorted(found.items()))
 
@@ -145,7 +145,8 @@ def fit_table(
     """
     models = shell_models()
     cls = models[_validate.one_of(tuple(models), model=kind)]
-    model: Any = cls(**_parameters(cls, kind, options), **_public(schema, target, kind, issubclass(cls, ClassifierMixin)))
+    public = _public(schema, target, kind, issubclass(cls, ClassifierMixin))
+    model: Any = cls(**_parameters(cls, kind, options), **public)
     check_columns(table, schema, target)
     X, y = encode(table, schema, target)
     with watching(model, progress):
