@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from contracts import made, ours
+from contracts import models, ours
 from file_helpers import again, alike, certified_anew, changed, refused, same, saved, sealed
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -217,11 +217,11 @@ MODELS = {
 } | {f"map {name}": (DPSoftmaxRegression(features=part, **LABELLED), THREE) for name, part in MAPS.items()}
 load_all()
 TRIED = {type(model).__name__ for model, _ in MODELS.values()}
-for name in ours(ESTIMATORS):  # whoever defines an estimator gets these tests
-    if name not in TRIED:
-        kind = ESTIMATORS[name]
-        model = made(kind, kind.example, "example(cls) must return an estimator to try").set_params(random_state=3)
-        MODELS[name] = model, THREE if is_classifier(model) else SCORE if is_regressor(model) else None
+for name, model in models(ESTIMATORS, without=TRIED).items():  # whoever defines an estimator gets these tests
+    MODELS[name] = (
+        model.set_params(random_state=3),
+        THREE if is_classifier(model) else SCORE if is_regressor(model) else None,
+    )
 METHODS = ("predict", "decision_function", "predict_proba", "transform", "inverse_transform")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from contracts import made, ours
+from contracts import models
 from sklearn.base import clone, is_classifier, is_regressor
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -57,11 +57,7 @@ ESTIMATORS = [
 load_all()
 ELSEWHERE = {"DPNMF", "DPQuantileScaler", "DPStandardScaler"}  # test_nmf.py, test_scaler_contract.py
 LISTED = {type(model).__name__ for model in ESTIMATORS} | ELSEWHERE
-ESTIMATORS += [
-    made(base.ESTIMATORS[name], base.ESTIMATORS[name].example, "example(cls) must return an estimator to try")
-    for name in ours(base.ESTIMATORS)
-    if name not in LISTED
-]
+ESTIMATORS += models(base.ESTIMATORS, without=LISTED).values()
 
 
 @parametrize_with_checks(ESTIMATORS)

@@ -280,7 +280,7 @@ def test_a_sampling_that_a_theorem_names_is_certified_read_back_and_drawn(own_th
 
 
 def test_a_channel_does_not_draw_gaussian_noise_for_a_certificate_of_another(own_theorems):
-    @described("test.Laplace")
+    @described("test.OneLaplace")
     @dataclass(frozen=True)
     class Laplace(Noise):
         scale: float = 0.5

@@ -78,7 +78,7 @@ def test_slope_and_curvature_are_bounds_and_a_convex_loss_is_convex(name):
     bend = np.diff(slope, axis=0) / np.diff(f, axis=0)
     told(
         np.abs(slope).max() <= loss.slope * (1 + 1e-9),
-        f"{kind} states slope = {loss.slope:g}, and |derivative| reaches {np.abs(slope).max():g}: state its supremum",
+        f"{kind} states slope = {loss.slope:g}, and its derivative reaches ±{np.abs(slope).max():g}: state sup |φ′|",
     )
     told(
         0.9 * loss.curvature <= bend.max() <= loss.curvature * (1 + 1e-6),

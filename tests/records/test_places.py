@@ -66,12 +66,16 @@ def test_maps_are_applied_one_after_another_and_views_do_not_disturb_each_other(
 @pytest.mark.parametrize("query", [GramSum(1.0, with_target=True), LossGradient(Logistic(), 0.5)], ids=["gram", "loss"])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_place_answers_as_an_array_does(name, query, sampling):
-    m = Mechanism(adjacency="zero-out", ratio=1.0, steps=2, **({} if sampling is None else {"sampling": sampling}))
+    # Sums of floats round by their parts, and noise is named after the sum: so little of it that this does not matter.
+    m = Mechanism(adjacency="zero-out", ratio=1e8, steps=2, **({} if sampling is None else {"sampling": sampling}))
     answers = []
     for records in (place(name), InMemory(X, Y)):
         with open_session(certify(m), records, random_state=3) as session:
             answers.append([session.release(query, np.ones(3)) for _ in range(2)])
-    np.testing.assert_allclose(*answers, rtol=1e-12, atol=1e-12)
+    told(
+        np.allclose(*answers, rtol=1e-6, atol=1e-6),
+        f"{name} answers a query by another sum than an array does: parts() must hand out the same rows and targets",
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
