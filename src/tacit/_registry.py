@@ -6,13 +6,11 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Iterable, MutableMapping
-from typing import Any, TypeVar
+from typing import Any
 
 from tacit.errors import InvalidInput
 
 __all__ = ["claim", "drop_inherited", "enlist", "load_folder"]
-
-T = TypeVar("T", bound=type[Any])
 
 
 def load_folder(package: str, path: Iterable[str]) -> None:
@@ -26,7 +24,7 @@ def load_folder(package: str, path: Iterable[str]) -> None:
         importlib.import_module(f"{package}.{module.name}")
 
 
-def claim(registry: MutableMapping[str, T], name: object, cls: T, kind: str) -> None:
+def claim(registry: MutableMapping[str, Any], name: object, cls: type[Any], kind: str) -> None:
     """Register a class under a name; one that is defined again (in a notebook) keeps its name, another one may not.
 
     Args:
@@ -47,7 +45,7 @@ def claim(registry: MutableMapping[str, T], name: object, cls: T, kind: str) -> 
     registry[name] = cls
 
 
-def enlist(registry: MutableMapping[str, T], cls: T, kind: str) -> None:
+def enlist(registry: MutableMapping[str, Any], cls: type[Any], kind: str) -> None:
     """Register a class under its own name; one from outside of Tacit never takes the place of one of ours.
 
     Args:
