@@ -155,7 +155,7 @@ FORGOTTEN = [
     Forgotten(
         "estimator", "no __init__", METHOD.format("__init__"), "", "has no __init__ of its own, so that it is not"
     ),
-    Forgotten("estimator", "no loss", METHOD.format("_loss"), "", "does not define _loss: write it as its base"),
+    Forgotten("estimator", "no loss", "    default_loss.*\n", "", "states no loss: write default_loss = "),
     Forgotten("estimator", "an attribute that no file holds", r"\Z", SEEN, "cannot be saved: a set cannot be written"),
     Forgotten("place", "no example", METHOD.format("example"), "", "does not define example: write it as Records"),
     Forgotten("place", "records left out", r"range\(0", "range(self._rows", "does not hand out all records"),

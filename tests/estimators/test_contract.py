@@ -37,7 +37,9 @@ def test_every_estimator_registers_and_says_what_its_family_needs(cls):
     wanted = {"_read": PrivateEstimator, "_shape": PrivateEstimator, "_planned": PrivateEstimator}
     wanted |= {"_fitted": PrivateEstimator}
     if issubclass(cls, LinearModel):
-        wanted |= {"_loss": LinearModel, "_penalty": LinearModel, "_targets": LinearModel}
+        wanted |= {"_targets": LinearModel}
+        stated = cls._loss is not LinearModel._loss or hasattr(cls, "default_loss")
+        told(stated, f"{cls.__name__} states no loss: write default_loss = Squared(), or _loss(self)")
     missing = [name for name, base in wanted.items() if getattr(cls, name) is getattr(base, name)]
     told(not missing, f"{cls.__name__} does not define {', '.join(missing)}: write it as its base describes")
     if cls.__module__ not in ("tacit.estimators.nmf", "tacit.estimators.convex_relu"):  # which are listed by hand

@@ -156,7 +156,7 @@ def test_gradients_that_are_not_clipped_are_caught(monkeypatch):
 
 
 def test_records_that_are_not_clipped_are_caught(monkeypatch):
-    def long(self, rows):
+    def long(self, rows, grid=None):
         return np.column_stack([rows.design.dense(), rows.y])
 
     solver = NoisyStatistics(clip=0.5, ridge=50.0)  # a large ridge: the solution follows the cross moment linearly

@@ -44,6 +44,7 @@ except MechanismMismatch as error:
     time.sleep(2)  # a process that leaves at once may cut off what the other is still receiving
     sys.exit(3)
 torch.save(model.state_dict(), "{folder}/" + str(rank) + ".pt")
+dist.barrier()  # a process that leaves at once may cut off what the other is still receiving
 dist.destroy_process_group()
 """
 

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from tacit._files import write_whole
-from tacit.cli.console import console, print_json, watched_bar, working
-from tacit.cli.failures import hide_record_errors
+from tacit.cli.console import console, hide_record_errors, print_json, watched_bar, working
 
 __all__ = ["demo", "fit", "ledger", "make_schema", "predict"]
 
@@ -71,12 +70,10 @@ def fit(
         with hide_record_errors(watched):
             fitted, records = fitting.fit_table(table, public, target, model, options | {"ledger": watched}, progress)
             fitted.save(output)
-    from tacit.tables import summary
-
     if as_json:
-        print_json(summary.to_dict(fitted, records) | {"saved": str(output)})
+        print_json(fitted.summary(records) | {"saved": str(output)})
     else:
-        summary.print_fit(fitted, records, output, console())
+        fitted.print_summary(records, output, console())
 
 
 def predict(

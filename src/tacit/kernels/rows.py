@@ -9,7 +9,15 @@ from numpy.typing import NDArray
 
 from tacit.kernels._jit import jit
 
-__all__ = ["row_products", "row_squares", "scaled_with_constant", "shortened"]
+__all__ = [
+    "bounded_columns",
+    "column_squares",
+    "row_products",
+    "row_squares",
+    "scaled_with_constant",
+    "shortened",
+    "sparse_row_products",
+]
 
 ROWS = 2048
 """Rows at a time whose results stay in the cache."""
@@ -53,6 +61,55 @@ def row_squares(rows: NDArray[Any]) -> NDArray[np.float64]:
 
 
 @jit
+def bounded_columns(
+    X: NDArray[Any],
+    low: NDArray[np.float64],
+    high: NDArray[np.float64],
+    centre: NDArray[np.float64],
+    ratio: NDArray[np.float64],
+    reach: float,
+    out: NDArray[Any],
+) -> None:
+    """(x − centre)·ratio of every entry brought into its column's interval first, and into ±reach afterwards.
+
+    Args:
+        X: (m, p), in any order.
+        low: (p,), the smallest values.
+        high: (p,), the largest.
+        centre: (p,).
+        ratio: (p,).
+        reach: rounding must not leave this interval.
+        out: (p, m), the columns of the result.
+    """
+    m, p = X.shape
+    for j in range(p):
+        new, a, b, c, r = out[j], low[j], high[j], centre[j], ratio[j]
+        for i in range(m):
+            v = (min(max(np.float64(X[i, j]), a), b) - c) * r
+            new[i] = min(max(v, -reach), reach)
+
+
+@jit
+def column_squares(XT: NDArray[Any]) -> NDArray[np.float64]:
+    """‖row‖² of X given by columns, added column by column: the same for a row wherever it stands.
+
+    Args:
+        XT: (p, m), the columns of X.
+
+    Returns:
+        (m,).
+    """
+    p, m = XT.shape
+    out = np.zeros(m)
+    for j in range(p):
+        column = XT[j]
+        for i in range(m):
+            x = np.float64(column[i])
+            out[i] += x * x
+    return out
+
+
+@jit
 def row_products(X: NDArray[Any], columns: NDArray[np.int64], w: NDArray[np.float64]) -> NDArray[np.float64]:
     """Σ_j X[i, columns[j]]·w[j] for each row, added in this order whatever the row's place: a library's product is not.
 
@@ -77,6 +134,30 @@ def row_products(X: NDArray[Any], columns: NDArray[np.int64], w: NDArray[np.floa
             a, wa = X[:, columns[j]], w[j]
             for i in range(first, last):
                 out[i] += a[i] * wa
+    return out
+
+
+@jit
+def sparse_row_products(
+    data: NDArray[Any], rows: NDArray[np.int32], starts: NDArray[np.int64], m: int, w: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Σ_j X[i, j]·w[j] for each row of a matrix stored by columns, added in the order of columns.
+
+    Args:
+        data: entries.
+        rows: their rows.
+        starts: where columns begin.
+        m: the number of rows.
+        w: (p,).
+
+    Returns:
+        (m,).
+    """
+    out = np.zeros(m)
+    for j in range(starts.size - 1):
+        weight = w[j]
+        for e in range(starts[j], starts[j + 1]):
+            out[rows[e]] += data[e] * weight
     return out
 
 

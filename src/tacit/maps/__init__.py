@@ -6,10 +6,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from tacit._registry import load_folder
-from tacit.maps.bounds import FeatureBounds, TargetBounds, feature_bounds, target_bounds
-from tacit.maps.norms import EqualNorm, NonnegativeRows
-from tacit.maps.rows import ROW_MAPS, AffineTarget, Columns, Linear, Range, RowMap, Standardise
-from tacit.maps.shorten import Shorten
+from tacit.maps.norms import EqualNorm, NonnegativeRows, Shorten
+from tacit.maps.rows import (
+    ROW_MAPS,
+    AffineTarget,
+    Columns,
+    FeatureBounds,
+    Linear,
+    Range,
+    RowMap,
+    Standardise,
+    TargetBounds,
+    feature_bounds,
+    target_bounds,
+)
 
 if TYPE_CHECKING:
     from tacit.maps.certified import feature_norm as feature_norm

@@ -2,7 +2,7 @@
 
 from tacit._registry import load_folder
 from tacit.mechanism.frozen import FrozenArray, Schedule
-from tacit.mechanism.mechanism import Adjacency, Mechanism, Part, Plan, Selection, Trials
+from tacit.mechanism.mechanism import Adjacency, Arithmetic, Mechanism, Part, Plan, Selection, Trials
 from tacit.mechanism.noise import CorrelatedNoise, Independent, Noise
 from tacit.mechanism.sampling import (
     Cyclic,
@@ -34,6 +34,7 @@ from tacit.mechanism.view import (
 __all__ = [
     "Adjacency",
     "AllIterates",
+    "Arithmetic",
     "BlockSweeps",
     "CorrelatedNoise",
     "Cyclic",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import ClassVar, Protocol, Self
 
@@ -18,6 +18,7 @@ from tacit.mechanism.view import AllIterates, LastIterate, Start, View
 
 __all__ = [
     "Adjacency",
+    "Arithmetic",
     "Mechanism",
     "Part",
     "Plan",
@@ -103,6 +104,32 @@ class Part(Protocol):
         """Where it starts: at a public point, or at one that must have been released before."""
 
 
+@described("Arithmetic")
+class Arithmetic(Enum):
+    """In which numbers a mechanism runs."""
+
+    FLOAT = "float"  # sums and noise in floating point: low-order bits may tell records apart
+    EXACT = "exact"  # integer sums, and noise with exact probabilities: the released bits have the certified law
+
+    @classmethod
+    def parse(cls, value: object) -> Arithmetic:
+        """From a word.
+
+        Args:
+            value: "exact", "float", or an Arithmetic.
+
+        Returns:
+            The arithmetic.
+
+        Raises:
+            InvalidInput: if it is none of them.
+        """
+        try:
+            return cls(value)
+        except (ValueError, TypeError):
+            raise InvalidInput(f"arithmetic must be 'exact' or 'float', got {value!r}") from None
+
+
 @described("Mechanism", expands=("steps",))
 @dataclass(frozen=True, kw_only=True)
 class Mechanism:
@@ -122,6 +149,7 @@ class Mechanism:
         view: what the adversary sees.
         unit: whose data one record is ("record", "person", ...); a guarantee is per unit.
         label: what the mechanism does, for people ("descent", "private standardisation").
+        arithmetic: in which numbers it runs; a session runs it so.
     """
 
     adjacency: Adjacency
@@ -133,6 +161,7 @@ class Mechanism:
     view: View = AllIterates()
     unit: str = "record"
     label: str = "training"
+    arithmetic: Arithmetic = field(default=Arithmetic.FLOAT, metadata={"absent": Arithmetic.FLOAT})
 
     axes: ClassVar[tuple[str, ...]] = ("adjacency", "sampling", "noise", "view")
 
@@ -142,6 +171,7 @@ class Mechanism:
         store(self, "steps", _validate.positive_int(steps=self.steps))
         store(self, "releases", _validate.positive_int(releases=self.releases))
         store(self, "ratio", self._ratio_schedule())
+        store(self, "arithmetic", Arithmetic.parse(self.arithmetic))
         if not (isinstance(self.unit, str) and self.unit):
             raise InvalidInput("unit must be a word such as 'record' or 'person'")
         for name, kind, example in (
@@ -180,6 +210,7 @@ class Mechanism:
             plain,
             replace(plain, sampling=Cyclic(3), noise=noise, view=hidden),
             replace(plain, ratio=Schedule([0.0, 0.5, 1.0], [4, 4, 4]), releases=2, label="two sums per step"),
+            replace(plain, arithmetic=Arithmetic.EXACT),
         )
 
 

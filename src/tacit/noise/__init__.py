@@ -1,4 +1,4 @@
-"""Strategies C for correlated noise: what they are held against, the best ones with certificates, rows of C⁻¹Z."""
+"""What is added: exact rounded normal noise; strategies C for correlated noise with certificates, and rows of C⁻¹Z."""
 
 from tacit.noise.blt import BufferedToeplitz, optimise_buffered
 from tacit.noise.optimum import (
@@ -8,6 +8,7 @@ from tacit.noise.optimum import (
     optimise_toeplitz,
     stationary_columns,
 )
+from tacit.noise.rounded import rounded_normal
 from tacit.noise.sensitivity import separated_sensitivity, toeplitz_sensitivity
 from tacit.noise.spectrum import Decays, Modes, compress_modes, compress_spectrum
 from tacit.noise.strategies import (
@@ -56,6 +57,7 @@ __all__ = [
     "optimise_toeplitz",
     "prefix_sum",
     "resized",
+    "rounded_normal",
     "separated_sensitivity",
     "sgd_workload",
     "square_root",

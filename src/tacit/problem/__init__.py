@@ -8,8 +8,16 @@ from tacit.problem.blocks import Block, GradientStep, Position, Update
 from tacit.problem.losses import LOSSES, Gamma, Huber, Logistic, Loss, Poisson, SmoothedHinge, Squared
 from tacit.problem.moments import moments_bound, moments_diameter, moments_weight
 from tacit.problem.outputs import OUTPUT_LOSSES, OneVsRest, OutputLoss, Softmax, SquaredOutputs
-from tacit.problem.penalties import PENALTIES, ElasticNet, Penalty
-from tacit.problem.problem import Facts, Problem
+from tacit.problem.problem import (
+    PENALTIES,
+    ElasticNet,
+    Facts,
+    Penalty,
+    Problem,
+    elastic_net,
+    loss_named,
+    penalty_named,
+)
 
 __all__ = [
     "LOSSES",
@@ -34,9 +42,12 @@ __all__ = [
     "Squared",
     "SquaredOutputs",
     "Update",
+    "elastic_net",
+    "loss_named",
     "moments_bound",
     "moments_diameter",
     "moments_weight",
+    "penalty_named",
 ]
 
 load_folder(__name__, __path__)

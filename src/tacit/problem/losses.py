@@ -51,6 +51,7 @@ class Loss(ABC):
         strictly_positive: whether a target of 0 is excluded.
         curvature: sup ∂²φ/∂f².
         slope: sup |∂φ/∂f|, possibly ∞.
+        target_range: the ends of mapped targets (``tacit.maps.target_bounds``).
     """
 
     name: ClassVar[str]
@@ -61,6 +62,7 @@ class Loss(ABC):
     strictly_positive: ClassVar[bool] = False
     curvature: float
     slope: float
+    target_range: tuple[float, float] = (-1.0, 1.0)
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -78,11 +80,6 @@ class Loss(ABC):
     @abstractmethod
     def derivative(self, f: Array, y: Array) -> Array:
         """∂φ/∂f."""
-
-    @property
-    def target_range(self) -> tuple[float, float]:
-        """The ends of mapped targets (``tacit.inputs.bounds.target_bounds``)."""
-        return -1.0, 1.0
 
     def second(self, f: Array, y: Array) -> Array | None:
         """∂²φ/∂f², or None if the loss only knows its bound ``curvature``."""
@@ -287,11 +284,7 @@ class Poisson(Loss):
     positive: ClassVar[bool] = True
     curvature = 1.0
     slope = 1.0
-
-    @property
-    def target_range(self) -> tuple[float, float]:
-        """In units of the upper bound."""
-        return 0.0, 1.0
+    target_range = (0.0, 1.0)  # in units of the upper bound
 
     def value(self, f: Array, y: Array) -> Array:
         """e^f − y·f below 0, a line above."""
@@ -343,7 +336,7 @@ class Gamma(Loss):
         return cls(max(float(np.log(high / low)) / 2, 1e-6))
 
     @property
-    def target_range(self) -> tuple[float, float]:
+    def target_range(self) -> tuple[float, float]:  # type: ignore[override]
         """In units of the geometric mean of the bounds."""
         return float(np.exp(-self.reach)), float(np.exp(self.reach))
 

@@ -36,6 +36,10 @@ class Records(ABC):
     def parts(self) -> Iterator[Rows]:
         """All records in a fixed order, cut into parts. Only ``tacit.release`` calls this."""
 
+    def whole(self) -> Rows | None:
+        """All records as one part where that is cheap, for random batches and compiled sweeps; None where it is not."""
+        return None
+
     @abstractmethod
     def through(self, features: RowMap | None = None, target: TargetMap | None = None) -> Self:
         """The same records seen through one more public map; nothing is read before ``parts`` is called."""

@@ -1,11 +1,12 @@
-"""Records in the memory of this process: one part, mapped when it is asked for."""
+"""Records in the memory of this process: chunks of the caller's table, mapped whenever they are asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from tacit.maps import RowMap
 from tacit.records.base import Records, TargetMap
@@ -13,41 +14,65 @@ from tacit.records.rows import Mapped, Rows
 
 __all__ = ["InMemory"]
 
+CHUNK_ENTRIES = 1 << 18
+"""Entries of a chunk: its mapped rows stay in the processor's cache."""
+MIN_CHUNK, MAX_CHUNK = 512, 8192
+
 
 class _Table:
-    """The caller's arrays, and the last view of them that was asked for.
+    """The caller's arrays, and what was derived from them through the maps that were last asked for.
 
-    One mapped copy at a time: stages of a solver look at the records through one map after another, and what the last
-    stage needed is not needed any more.
+    Chunks are mapped anew in every pass; what a query keeps of a chunk (``Rows.kept``) stays until the records are
+    looked at through other maps. Stages of a solver look through one map after another, and what one stage kept is not
+    needed by the next.
     """
 
     def __init__(self, X: Any, y: Any) -> None:
         self.X, self.y = X, y
         self.read: Callable[[], tuple[Any, Any]] | None = None
-        self._maps: tuple[RowMap, ...] = ()
-        self._features = Mapped(X)
-        self._rows: dict[tuple[TargetMap, ...], Rows] = {}
+        self._view: tuple[Any, ...] = ()
+        self._kept: list[dict[Hashable, Any]] = []
+        self._whole: Rows | None = None
 
-    def through(self, maps: tuple[RowMap, ...], targets: tuple[TargetMap, ...]) -> Rows:
-        """The rows through these maps, with all that was derived from them since they were last asked for."""
+    def _look_through(self, maps: tuple[RowMap, ...], targets: tuple[TargetMap, ...]) -> None:
         if self.read is not None:
             (self.X, self.y), self.read = self.read(), None
-            self._features = Mapped(self.X)
-        if self._maps != maps:
-            self._features, self._maps, self._rows = self._seen(maps), maps, {}
-        if targets not in self._rows:
-            y = self.y
+        if self._view != (maps, targets):
+            before, self._view = self._view, (maps, targets)
+            self._kept = [{} for _ in self._chunks()]
+            self._whole = self._seen(before)
+
+    def _chunks(self) -> list[slice]:
+        n, p = self.X.shape
+        size = int(np.clip(CHUNK_ENTRIES // max(p, 1), MIN_CHUNK, MAX_CHUNK))
+        if sparse.issparse(self.X) or n <= size:
+            return [slice(0, n)]
+        return [slice(first, min(first + size, n)) for first in range(0, n, size)]
+
+    def _seen(self, before: tuple[Any, ...]) -> Rows:
+        """The whole table, mapped from the last view if that is on the way and was made whole."""
+        maps, targets = self._view
+        y, source, rest = self.y, self.X, maps
+        for target in targets:
+            y = target(y)
+        if before and self._whole is not None and self._whole.made and before[0] == maps[: len(before[0])]:
+            source, rest = self._whole.X, maps[len(before[0]) :]
+        return Rows(Mapped(source, rest), y)
+
+    def whole(self, maps: tuple[RowMap, ...], targets: tuple[TargetMap, ...]) -> Rows:
+        """All rows through these maps, kept once they were made."""
+        self._look_through(maps, targets)
+        assert self._whole is not None
+        return self._whole
+
+    def parts(self, maps: tuple[RowMap, ...], targets: tuple[TargetMap, ...]) -> Iterator[Rows]:
+        """The rows through these maps, chunk by chunk."""
+        self._look_through(maps, targets)
+        for chunk, kept in zip(self._chunks(), self._kept, strict=True):
+            y = None if self.y is None else self.y[chunk]
             for target in targets:
                 y = target(y)
-            self._rows = {targets: Rows(self._features, y)}
-        return self._rows[targets]
-
-    def _seen(self, maps: tuple[RowMap, ...]) -> Mapped:
-        """X through these maps: from the copy that is there, if that is on the way."""
-        known = len(self._maps)
-        if self._features.made and self._maps == maps[:known]:
-            return Mapped(self._features.whole(), maps[known:])
-        return Mapped(self.X, maps)
+            yield Rows(Mapped(self.X[chunk] if len(self._kept) > 1 else self.X, maps), y, kept)
 
 
 class InMemory(Records):
@@ -88,8 +113,12 @@ class InMemory(Records):
         return out
 
     def parts(self) -> Iterator[Rows]:
-        """One part."""
-        yield self._table.through(self._maps, self._targets)
+        """Chunks that fit into the processor's cache; a sparse table is one part."""
+        return self._table.parts(self._maps, self._targets)
+
+    def whole(self) -> Rows:
+        """All records as one part, which is mapped once."""
+        return self._table.whole(self._maps, self._targets)
 
     @classmethod
     def example(cls, X: Any, y: Any) -> InMemory:

@@ -7,7 +7,6 @@ a hidden variable that is carried along is a second way for the record into ever
 
 from __future__ import annotations
 
-import weakref
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +22,7 @@ from tacit.mechanism import Adjacency, BlockSweeps, Cyclic, FullBatch, Mechanism
 from tacit.problem.blocks import Block, GradientStep, Values, joined, separated
 from tacit.records import Rows
 from tacit.release.channel import noise_std
-from tacit.release.query import Example, Members, Query, register
+from tacit.release.query import Example, Grid, Members, Query, Sums, register
 
 __all__ = ["PROBLEMS", "BlockChain", "BlockProblem", "BlockSum", "JacobiCache", "replay"]
 
@@ -110,18 +109,16 @@ class JacobiCache:
 
     Args:
         problem: whose sums they are.
-        rows: the records that batches are drawn from.
     """
 
-    def __init__(self, problem: BlockProblem, rows: Rows) -> None:
-        self._problem, self._rows = problem, weakref.ref(rows)  # rows keep the cache: a cycle would outlive the fit
+    def __init__(self, problem: BlockProblem) -> None:
+        self._problem = problem
         self._known: tuple[Array, Mask, tuple[Array, ...]] | None = None
 
-    def totals(self, state: Array, mask: Mask) -> tuple[Array, ...]:
-        """Those of the problem, at all blocks as one vector, over the records of a batch."""
+    def totals(self, rows: Rows, state: Array, mask: Mask) -> tuple[Array, ...]:
+        """Those of the problem, at all blocks as one vector, over the records of a batch of these rows."""
         if self._known is None or not (np.array_equal(self._known[0], state) and np.array_equal(self._known[1], mask)):
-            own, rows = state.copy(), self._rows()
-            assert rows is not None
+            own = state.copy()
             self._known = own, mask.copy(), self._problem.totals(_values(own, self._problem), _batch(rows, mask))
         return self._known[2]
 
@@ -167,7 +164,7 @@ class BlockSum(Query):
         """Those of the problem, at each replica's blocks."""
         return np.stack([self.problem.contributions(self.block, _values(row, self.problem), rows) for row in state])
 
-    def total(self, rows: Rows, state: Array, members: Members) -> Array:
+    def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """The problem's own sum of clipped contributions, replica by replica."""
         pairs = zip(state, members, strict=True)
         out = np.stack([self._one(rows, row, mask) for row, mask in pairs])
@@ -184,8 +181,8 @@ class BlockSum(Query):
             if not self.jacobi:
                 values = _values(state, self.problem)
                 return np.asarray(self.problem.total(self.block, values, _batch(rows, mask)), np.float64)
-            cache = rows.kept(("jacobi", self.problem), lambda: JacobiCache(self.problem, rows))
-            return np.asarray(cache.totals(state, mask)[self.block], np.float64)
+            cache = rows.kept(("jacobi", self.problem), lambda: JacobiCache(self.problem))
+            return np.asarray(cache.totals(rows, state, mask)[self.block], np.float64)
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> Example:

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.errors import BudgetExhausted, MechanismMismatch
-from tacit.mechanism import Adjacency, CorrelatedNoise, FullBatch, Independent, Mechanism
+from tacit.mechanism import Adjacency, Arithmetic, CorrelatedNoise, FullBatch, Independent, Mechanism
 from tacit.noise import StreamingNoise, StreamState
+from tacit.noise.rounded import rounded_normal
 from tacit.noise.streams import Streams
-from tacit.release.query import Bounded, Members
+from tacit.release.query import Bounded, Grid, Members, Sums
 
 __all__ = ["Channel", "Checkpoint", "noise_std", "sensitivity"]
 
@@ -117,6 +118,8 @@ class Channel:
         self.replicas = _validate.positive_int(replicas=replicas)
         self._lock, self._owner = threading.Lock(), os.getpid()
         self._key_is_shared = resume is not None or streams.seeded
+        if mechanism.arithmetic is Arithmetic.EXACT and type(mechanism.noise) is not Independent:
+            raise MechanismMismatch("correlated noise is drawn in floating point: certify it with arithmetic='float'")
         if type(mechanism.noise) not in (Independent, CorrelatedNoise):  # a theorem of a user's own may cover others
             raise MechanismMismatch(
                 f"a session draws Independent or CorrelatedNoise, and certified is {type(mechanism.noise).__name__}: "
@@ -142,12 +145,12 @@ class Channel:
         following = self._step * self.mechanism.releases + self._release
         return noise_std(self.mechanism, query, following if index is None else index)
 
-    def release(self, query: Bounded, total: Callable[[Members], Array]) -> Array:
+    def release(self, query: Bounded, total: Callable[[Members, Grid | None], Sums]) -> Array:
         """The next certified release: the sum over this step's members plus noise.
 
         Args:
             query: its bound sets the noise.
-            total: from members to the sum, (replicas, size).
+            total: from members and the grid of an exact release to the sum, (replicas, size).
 
         Returns:
             (replicas, size).
@@ -155,24 +158,51 @@ class Channel:
         with self._lock:
             return self._released(query, total)
 
-    def _released(self, query: Bounded, total: Callable[[Members], Array]) -> Array:
+    def _released(self, query: Bounded, total: Callable[[Members, Grid | None], Sums]) -> Array:
         m = self.mechanism
         self._check_owner()
         if self._members is None:
             raise BudgetExhausted(f"all {m.steps} certified steps are taken: certify a longer plan to go on")
         index, sigma = self._step * m.releases + self._release, self.noise_std(query)
+        if m.arithmetic is Arithmetic.EXACT:  # rounded up: the quotient Δ/ratio must not lose its last bit
+            sigma = float(np.nextafter(sigma, np.inf))
+        grid = query.grid(sigma) if m.arithmetic is Arithmetic.EXACT else None
         with np.errstate(all="ignore"):  # a caller's errstate("raise") would tell about a record
-            clean = total(self._members)
+            clean = total(self._members, grid)
         self._check_stream(query, clean)
         history = self._named(clean, sigma)
-        noise = self._noise(sigma, index, clean, history)
+        if grid is None:
+            noisy = clean + self._noise(sigma, index, clean, history)
+        else:
+            noisy = self._on_grid(clean, query, sigma, grid, self._streams.at("noise", index, history))
         step, release = divmod(index + 1, m.releases)
         members = self._members
         if step != self._step:
             members = self._draw(step) if step < m.steps else None  # type: ignore[assignment]
         # All at once, and before anything is handed out: an interrupt leaves a release either made or not.
         self._step, self._release, self._members, self._history = step, release, members, history
-        return clean + noise
+        return noisy
+
+    def _on_grid(self, clean: Sums, query: Bounded, sigma: float, grid: Grid, rng: np.random.Generator) -> Array:
+        """D·g·(q + ⌊σZ/(g·D)⌉): a function of the Gaussian mechanism that was certified, so nothing is added to δ.
+
+        Sums wrap around at 2⁶⁴: (q + R) mod 2⁶⁴ is a function of q + R.
+
+        Returns:
+            (replicas, size).
+
+        Raises:
+            MechanismMismatch: if the query's sum is not one of integers.
+        """
+        if clean.dtype != np.int64:
+            raise MechanismMismatch(
+                f"{type(query).__name__} has no integer sums: use arithmetic='float', or let its total follow the grid"
+            )
+        scales = query.scales(clean.shape[1])
+        if scales is None:  # g is a power of two: σ/g is exact
+            return np.asarray((clean + rounded_normal(rng, sigma / grid.unit, clean.shape)) * grid.unit)
+        unit = grid.unit * scales
+        return np.asarray((clean + rounded_normal(rng, np.nextafter(sigma / unit, np.inf), clean.shape)) * unit)
 
     def take_all(self, query: Bounded, sizes: NDArray[np.int64], content: Callable[[], bytes]) -> Array:
         """The noise of all remaining releases at once, for a sweep in compiled code; nothing is left afterwards.

@@ -4,12 +4,17 @@ A query is public and frozen: a name, a bound, and a function from rows and a pu
 record, so it can be sent to wherever the records are. Registering one subjects it to record-and-replay
 (``tests/release/test_replay.py``): on random neighbours its sum must never move by more than it declares, and must come
 within 1 % of that somewhere. Everything else is post-processing of what queries release.
+
+In exact arithmetic a contribution is a vector of integers in units of a public ``Grid``, a function of its own record
+to the bit, and sums are int64: the same in any order and any partition (docs/exact.md).
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
@@ -17,13 +22,102 @@ from numpy.typing import NDArray
 
 from tacit._registry import claim, drop_inherited
 from tacit.kernels.clipping import clipped_total
+from tacit.kernels.lattice import FLUSH, PRODUCT_BITS, lattice_total
 from tacit.records import Rows
 
-__all__ = ["QUERIES", "Bounded", "Example", "Members", "Query", "register"]
+__all__ = [
+    "QUERIES",
+    "Bounded",
+    "Example",
+    "Grid",
+    "Members",
+    "Query",
+    "Sums",
+    "exponent",
+    "integer_sums",
+    "register",
+    "root_above",
+]
 
 Array = NDArray[np.float64]
 Members = NDArray[np.bool_]
 """Which records a step reads: (replicas, records)."""
+Sums = NDArray[Any]
+"""(replicas, size): float64, or int64 in units of a grid."""
+MAX_SCALE = 36
+"""log₂ of the largest noise, in units of a grid: beyond it the sampler would decide too few draws at once."""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The public lattice of one release: every contribution is a vector of integers in units of g.
+
+    Attributes:
+        unit: g, a power of two.
+        bits: of each factor, where a contribution is a product of a record with itself.
+    """
+
+    unit: float
+    bits: int = 0
+
+    @classmethod
+    def fine(cls, sigma: float, bound: float) -> Grid:
+        """The finest grid that noise of deviation σ allows: σ/g ≤ 2³⁶, and C/g ≤ 2³⁹.
+
+        2¹³ such integers add up exactly in float64 (``tacit.kernels.lattice``). Rounding toward zero moves a sum over n
+        records by at most n·g: less than σ/1000 for sixty million records.
+
+        Args:
+            sigma: of the noise.
+            bound: C.
+
+        Returns:
+            The grid.
+        """
+        return cls(2.0 ** max(exponent(sigma) - MAX_SCALE, exponent(bound) - PRODUCT_BITS + 1))
+
+    @classmethod
+    def of_squares(cls, sigma: float, longest: float) -> Grid:
+        """The finest grid for products of two integers of equal length.
+
+        Args:
+            sigma: of the noise.
+            longest: the largest factor.
+
+        Returns:
+            The grid; each factor has at most 20 bits.
+        """
+        e = exponent(longest)
+        bits = max(min(2 * e - exponent(sigma) + MAX_SCALE, PRODUCT_BITS) // 2, 1)
+        return cls(4.0 ** (e - bits), bits)
+
+
+def root_above(square: float) -> float:
+    """A float just above √square: a bound that rounding must not make smaller."""
+    return float(np.nextafter(math.sqrt(square), math.inf))
+
+
+def exponent(value: float) -> int:
+    """The smallest e with value ≤ 2^e."""
+    mantissa, e = math.frexp(value)
+    return e - (mantissa == 0.5)
+
+
+def integer_sums(values: Array, members: Members) -> NDArray[np.int64]:
+    """Σ of integers over each replica's members.
+
+    Args:
+        values: (records, size) integers of at most 2⁴⁰, as float64.
+        members: (replicas, records).
+
+    Returns:
+        (replicas, size).
+    """
+    out = np.zeros((len(members), values.shape[1]), np.int64)
+    for first in range(0, len(values), FLUSH):
+        part = slice(first, first + FLUSH)
+        out += (members[:, part].astype(np.float64) @ values[part]).astype(np.int64)
+    return out
 
 
 class Bounded:
@@ -39,6 +133,23 @@ class Bounded:
     def diameter(self) -> float:
         """The largest distance between two possible contributions: 2C, unless a query knows better."""
         return 2 * self.bound
+
+    def grid(self, sigma: float) -> Grid:
+        """The lattice of a release with noise of deviation σ."""
+        return Grid.fine(sigma, self.bound)
+
+    def scales(self, size: int) -> Array | None:
+        """Public factors of the entries of a sum, which stay out of its integers; None for ones.
+
+        Entry j of a release is D_j·g·(q_j + ⌊σZ_j/(g·D_j)⌉): irrational factors cost a sum of integers nothing.
+
+        Args:
+            size: of the sum.
+
+        Returns:
+            D, or None.
+        """
+        return None
 
 
 class Example(NamedTuple):
@@ -71,7 +182,7 @@ class Query(Bounded, ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        drop_inherited(cls, Query, "contributions", ("total", "diameter", "smoothness"))
+        drop_inherited(cls, Query, "contributions", ("total", "grid", "scales", "diameter", "smoothness"))
 
     @abstractmethod
     def contributions(self, rows: Rows, state: Array) -> Array:
@@ -82,7 +193,7 @@ class Query(Bounded, ABC):
     def example(cls, rng: np.random.Generator, records: int) -> Example:
         """Random neighbours that differ in record 0, for record-and-replay."""
 
-    def total(self, rows: Rows, state: Array, members: Members) -> Array:
+    def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """Σ of clipped contributions over each replica's members: (replicas, size).
 
         Overrides form no contributions where a product gives the sum at once; they must clip as this does.
@@ -91,14 +202,18 @@ class Query(Bounded, ABC):
             rows: a part of the records.
             state: one row per replica.
             members: which of these records each replica reads.
+            grid: of an exact release; None in floating point.
 
         Returns:
-            The sums.
+            The sums: int64 in units of the grid, or float64.
         """
         index = np.flatnonzero(members.any(axis=0))  # records that no replica reads are never touched
         read = rows if len(index) == len(rows) else rows.take(index)
         G = np.ascontiguousarray(self.contributions(read, state))
-        return clipped_total(G, np.ascontiguousarray(members[:, index]), self.bound)
+        mask = np.ascontiguousarray(members[:, index])
+        if grid is None:
+            return clipped_total(G, mask, self.bound)
+        return lattice_total(G, mask, self.bound, grid.unit)
 
 
 QUERIES: dict[str, type[Bounded]] = {}
@@ -115,7 +230,6 @@ def register(name: str) -> Callable[[Q], Q]:
 
     Returns:
         The decorator.
-
     """
 
     def add(cls: Q) -> Q:

@@ -18,7 +18,7 @@ from tacit.noise.streams import SEEDED, Streams
 from tacit.records import Records, Rows, TargetMap
 from tacit.release.chain import Chain
 from tacit.release.channel import Channel, Checkpoint
-from tacit.release.query import QUERIES, Bounded, Members, Query
+from tacit.release.query import QUERIES, Bounded, Grid, Members, Query, Sums
 from tacit.release.sweep import Sweep
 
 __all__ = ["Progress", "Session", "marked_certificate", "open_session"]
@@ -73,6 +73,9 @@ class Source(Protocol):
 
     def parts(self) -> Iterable[Any]:
         """All records in a fixed order, cut into parts that queries understand."""
+
+    def whole(self) -> Any | None:
+        """All records as one part where that is cheap, else None."""
 
 
 class Session:
@@ -160,7 +163,7 @@ class Session:
         at = np.zeros((replicas, 1)) if state is None else np.asarray(state)[None] if one else np.asarray(state)
         if len(at) != replicas:
             raise MechanismMismatch(f"the state must have one row per replica ({replicas}), got shape {at.shape}")
-        out = self._channel(part).release(query, lambda members: self._total(query, at, members))
+        out = self._channel(part).release(query, lambda members, grid: self._total(query, at, members, grid))
         return np.asarray(out[0]) if one else out
 
     def sweep(self, sweep: Sweep, start: Array, part: int = 0) -> Array:
@@ -262,19 +265,25 @@ class Session:
     def _channel(self, part: int) -> Channel:
         return self._run.channel(self._first + part)
 
-    def _total(self, query: Query, state: Array, members: Members) -> Array:
-        """The query's sum over all parts of the records; each part sees its own members."""
+    def _total(self, query: Query, state: Array, members: Members, grid: Grid | None) -> Sums:
+        """The query's sum over all parts of the records; each part sees its own members.
+
+        Random batches are taken from all rows at once where those are in memory: a few rows of many parts cost more.
+
+        Returns:
+            (replicas, size).
+        """
+        whole = None if members.all() else self._records.whole()
         sums, first = [], 0
-        for rows in self._records.parts():
-            sums.append(query.total(rows, state, members[:, first : first + len(rows)]))
+        for rows in self._records.parts() if whole is None else (whole,):
+            sums.append(query.total(rows, state, members[:, first : first + len(rows)], grid))
             first += len(rows)
         return reduce(np.add, sums)
 
     def _whole(self, sweep: Sweep) -> Rows:
-        parts = list(self._records.parts())
-        if len(parts) != 1:
+        rows = self._records.whole()
+        if rows is None:
             raise MechanismMismatch(f"{type(sweep).__name__} needs all records in memory: use another solver")
-        (rows,) = parts
         return rows  # type: ignore[no-any-return]
 
     def __enter__(self) -> Self:

@@ -23,7 +23,7 @@ from tacit import _validate
 from tacit._registry import claim
 from tacit.accounting import calibrate, gdp_epsilon, gdp_mu
 from tacit.errors import InvalidInput, NotCovered
-from tacit.mechanism import Adjacency, Mechanism, Plan, Schedule
+from tacit.mechanism import Adjacency, Arithmetic, Mechanism, Plan, Schedule
 from tacit.problem import Loss, Problem
 from tacit.release import Session
 
@@ -59,6 +59,7 @@ class Budget:
         view: what may be shown.
         unit: whose data a record is.
         copies: how many such fits share (ε, δ), e.g. the heads of a one-vs-rest classifier.
+        arithmetic: in which numbers.
     """
 
     epsilon: float
@@ -67,11 +68,11 @@ class Budget:
     view: str = "all_iterates"
     unit: str = "record"
     copies: int = 1
+    arithmetic: Arithmetic = Arithmetic.FLOAT
 
     def __post_init__(self) -> None:
-        _validate.positive(epsilon=self.epsilon)
-        _validate.delta(self.delta)
-        _validate.one_of(VIEWS, view=self.view)
+        if self.view not in VIEWS:  # ε and δ are checked by accounting, which every plan asks
+            raise InvalidInput(f"view must be one of {', '.join(map(repr, VIEWS))}, got {self.view!r}")
 
     @property
     def whole_mu(self) -> float:
@@ -93,21 +94,22 @@ class Budget:
         found = calibrate(lambda noise: Plan.of(*[make(noise)] * self.copies), epsilon=self.epsilon, delta=self.delta)
         return Plan.of(make(found.value))
 
-    def mechanism(self, ratio: float, steps: int, label: str) -> Mechanism:
-        """Full-batch releases of constant ratio Δ/σ, all of which may be shown."""
+    def mechanism(self, ratio: float | Array, steps: int, label: str) -> Mechanism:
+        """Full-batch releases of ratio Δ/σ, constant or one per step, all of which may be shown."""
         return Mechanism(
             adjacency=self.adjacency,
-            ratio=Schedule.constant(ratio, steps),
+            ratio=Schedule.of(ratio, steps),
             steps=steps,
             unit=self.unit,
             label=label,
+            arithmetic=self.arithmetic,
         )
 
-    def shares(self, parts: dict[str, tuple[float, int]]) -> Plan:
-        """A plan that splits μ²: each part gets its share, spread evenly over its steps.
+    def shares(self, parts: dict[str, tuple[float, int | Array]]) -> Plan:
+        """A plan that splits μ²: each part gets its share, spread evenly over its steps or by their weights.
 
         Args:
-            parts: label → (share of μ², steps); shares add up to at most 1.
+            parts: label → (share of μ², steps or the weight of each step); shares add up to at most 1.
 
         Returns:
             The plan; its composition is exactly √(Σ shares)·μ-GDP.
@@ -117,10 +119,13 @@ class Budget:
         """
         if sum(share for share, _ in parts.values()) > 1 + 1e-9:
             raise InvalidInput("shares of a budget must not add up to more than 1")
-        mu = self.mu
-        return Plan.of(
-            *(self.mechanism(mu * math.sqrt(share / steps), steps, name) for name, (share, steps) in parts.items())
-        )
+        mu, mechanisms = self.mu, []
+        for label, (share, steps) in parts.items():
+            if isinstance(steps, int):
+                mechanisms.append(self.mechanism(mu * math.sqrt(share / steps), steps, label))
+            else:
+                mechanisms.append(self.mechanism(mu * np.sqrt(share * steps / steps.sum()), len(steps), label))
+        return Plan.of(*mechanisms)
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,6 +201,11 @@ class Solver(ABC):
                     axis="loss",
                 )
 
+    def checked(self, problem: Problem, budget: Budget) -> Self:
+        """Itself, if it fits (``check``)."""
+        self.check(problem, budget)
+        return self
+
     def declared(self, problem: Problem) -> tuple[str, ...]:
         """What the certificate must say that the user vouches for."""
         return ()
@@ -241,7 +251,7 @@ def solver_factory(solver: object, passes: float | None, clip: float | None) -> 
         clip: the solver's clip, None for its rule.
 
     Returns:
-        A function of the problem and the budget.
+        A function of the problem and the budget; it refuses a pair that the solver does not fit (``Solver.check``).
 
     Raises:
         InvalidInput: if a setting is out of range, or has no effect on the solver.
@@ -254,10 +264,10 @@ def solver_factory(solver: object, passes: float | None, clip: float | None) -> 
             raise InvalidInput(f"{name} has no effect with a solver object: leave it out, and set up the {kind}")
         _validate.positive(**{name: value})
     if isinstance(solver, Solver):
-        return lambda problem, budget: solver
+        return lambda problem, budget: solver.checked(problem, budget)
     name = _validate.one_of(("auto", *sorted(SOLVERS)), solver=solver)
     if name == "auto":
-        return lambda problem, budget: choose(problem, budget).of(passes, clip)
+        return lambda problem, budget: choose(problem, budget).of(passes, clip).checked(problem, budget)
     if SOLVERS[name].one_pass and passes is not None:
         raise InvalidInput(f"max_passes has no effect with solver={name!r}, which makes one release: leave it out")
-    return lambda problem, budget: SOLVERS[name].of(passes, clip)
+    return lambda problem, budget: SOLVERS[name].of(passes, clip).checked(problem, budget)

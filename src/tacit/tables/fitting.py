@@ -12,18 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console
+from rich.text import Text
 from sklearn.base import ClassifierMixin
 
 from tacit import _validate
 from tacit._registry import claim
 from tacit.errors import InvalidInput
 from tacit.estimators import load_all
-from tacit.estimators.base import ESTIMATORS
+from tacit.estimators.base import ESTIMATORS, watching
 from tacit.estimators.files import load_model_and_extra, save_model
-from tacit.inputs.progress import watching
 from tacit.ledger import Ledger
-from tacit.tables.encoding import check_columns, encode
-from tacit.tables.reading import Table
+from tacit.mechanism import Adjacency
+from tacit.tables.reading import Table, check_columns, encode
 from tacit.tables.schema import Schema
 
 __all__ = ["TableModel", "WatchedLedger", "as_csv", "check_output", "fit_table", "open_ledger", "shell_models"]
@@ -118,6 +119,57 @@ class TableModel:
                 labels = self.model.classes_.tolist()
                 out |= {f"P({self.target}={label})": column for label, column in zip(labels, columns, strict=True)}
         return out
+
+    @property
+    def _secret(self) -> bool:
+        """Whether the relation hides how many records there are."""
+        return self.model.certificate_.adjacency is Adjacency.ADD_REMOVE
+
+    def summary(self, records: int) -> dict[str, Any]:
+        """The summary as plain data.
+
+        Args:
+            records: how many it was fitted on (public under replace-one and zero-out).
+
+        Returns:
+            What ``tacit fit --json`` prints.
+        """
+        model = self.model
+        certificate = model.certificate_
+        return {
+            "model": type(model).__name__,
+            "target": self.target,
+            "records": None if self._secret else records,
+            "columns": len(self.schema.features),
+            "features": model.n_features_in_,
+            "solver": model.solver_,
+            "epsilon": certificate.epsilon(model.delta),
+            "delta": model.delta,
+            "notes": list(model.notes_),
+            "description": certificate.describe(model.delta),
+            "certificate": certificate.to_dict(),
+        }
+
+    def print_summary(self, records: int, path: Path, console: Console) -> None:
+        """The summary for people.
+
+        Args:
+            records: how many it was fitted on.
+            path: where it was saved.
+            console: where to print.
+        """
+        model = self.model
+        columns, features = len(self.schema.features), model.n_features_in_
+        wide = f"{features} features" if features == columns else f"{features} features from {columns} columns"
+        shown = "a secret number of records" if self._secret else f"{records} records"
+        console.print(Text(f"{type(model).__name__} for {self.target!r}: {shown}, {wide}, solver {model.solver_}"))
+        console.print()
+        console.print(Text(model.certificate_.describe(model.delta)))
+        for note in model.notes_:
+            console.print()
+            console.print(Text(f"Note: {note}", style="bold"))
+        console.print()
+        console.print(Text(f"Saved to {path}"))
 
 
 def fit_table(

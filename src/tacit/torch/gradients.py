@@ -101,9 +101,9 @@ class PerRecordGradients(Query):
         return np.stack(out)
 
     def total(  # type: ignore[override]
-        self, rows: Records, state: Array, members: Mask
+        self, rows: Records, state: Array, members: Mask, grid: None = None
     ) -> NDArray[np.float64]:
-        """Σ of the clipped gradients of each replica's members, (replicas, size)."""
+        """Σ of the clipped gradients of each replica's members, (replicas, size): in floating point."""
         pairs = zip(state, members, strict=True)
         return np.stack([self._one(rows, theta, np.flatnonzero(mask)) for theta, mask in pairs])
 

@@ -96,6 +96,10 @@ class Records:
         """One part: itself. Only a session calls this."""
         yield self
 
+    def whole(self) -> Self:
+        """Itself."""
+        return self
+
     def _length(self) -> int:
         if self._dataset is not None:
             return len(self._dataset)  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ from tacit.problem.blocks import Block, GradientStep, Values
 from tacit.records import Rows
 from tacit.release.blocks import BlockProblem
 from tacit.release.queries.moments import upper_triangle
-from tacit.release.query import Example, Members, Query, register
+from tacit.release.query import Example, Grid, Members, Query, Sums, register
 
 __all__ = ["PASSES", "ItemFactors", "ItemStatistic", "PersonFactors", "all_weights", "statistic_size"]
 
@@ -313,7 +313,7 @@ class PersonFactors(Query):
             out[r, np.arange(m), self._places(rows)] = self._factors(X, H)
         return out.reshape(len(state), m, -1)
 
-    def total(self, rows: Rows, state: Array, members: Members) -> Array:
+    def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """Everybody of the batch in their place."""
         out = np.zeros((len(state), self.places, self.components))
         for r, (H, mask) in enumerate(zip(state, members, strict=True)):

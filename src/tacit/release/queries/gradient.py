@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.problem import Huber, Logistic, Loss, SmoothedHinge, Squared
-from tacit.records import Rows
-from tacit.release.query import Example, Members, Query, register
+from tacit.records import Integers, Rows
+from tacit.release.query import Example, Grid, Members, Query, Sums, register
 
 __all__ = ["LossGradient"]
 
@@ -28,6 +28,10 @@ class LossGradient(Query):
     Clipping the gradient of a loss of one prediction only clips its slope φ′ to ±C/‖x‖. That is the slope of another
     convex function of f (φ continued linearly), no more curved than φ; so a clipped contribution is still the gradient
     of a convex function with smoothness sup φ″·R², R the largest ‖x‖, and hidden-state theorems apply.
+
+    On a grid a record is scale·u with integers u, and contributes t·u, t = φ′·scale rounded to an integer of absolute
+    value at most C/(g‖u‖): the norm is measured on what is released, so rounding to the nearest needs no allowance. No
+    product t·u_j exceeds C/g ≤ 2³⁹.
 
     Attributes:
         loss: φ.
@@ -55,25 +59,43 @@ class LossGradient(Query):
         """Clipped slopes, (records, replicas): what multiplies x. A slope that is not finite counts as nothing."""
         # A run that diverges must not turn rounding, which may depend on how many records there are, into a signal.
         state = np.clip(np.nan_to_num(state, nan=0.0), -MAX_COEFFICIENT, MAX_COEFFICIENT)
-        norms = rows.kept("row norms", rows.design.row_norms)
+        design = rows.kept("design", lambda: rows.design)
+        norms = rows.kept("row norms", design.row_norms)
         with np.errstate(all="ignore"):
             R = self.row_norm
             shrink = (R / np.maximum(norms, R) if np.isfinite(R) else np.ones_like(norms))[:, None]
-            slope = self.loss.derivative(rows.design.dot(state.T) * shrink, rows.y[:, None])
+            slope = self.loss.derivative(design.dot(state.T) * shrink, rows.y[:, None])
             cap = self.bound / (norms[:, None] * shrink)
             slope = np.clip(slope, -cap, cap) * shrink
         return np.where(np.isfinite(slope), slope, 0.0)
+
+    def _integers(self, rows: Rows, state: Array, grid: Grid) -> tuple[Integers, Array]:
+        """Records as integers, and the integers t of all replicas, (replicas, records)."""
+        made = rows.integers
+        shrink = (
+            self.row_norm / np.maximum(made.norms * made.scales, self.row_norm) if np.isfinite(self.row_norm) else 1.0
+        )
+        scale = made.scales * shrink
+        state = np.clip(np.nan_to_num(state, nan=0.0), -MAX_COEFFICIENT, MAX_COEFFICIENT)
+        with np.errstate(all="ignore"):
+            longest = np.floor(self.bound / grid.unit / made.norms)
+            slopes = np.stack([self.loss.derivative(made.dot(v) * scale, rows.y) for v in state])
+            t = np.rint(slopes * (scale / (grid.unit)))
+            return made, np.where(made.norms > 0, np.clip(np.nan_to_num(t, nan=0.0), -longest, longest), 0.0)
 
     def contributions(self, rows: Rows, state: Array) -> Array:
         """φ′·x, already clipped."""
         return self._slopes(rows, np.asarray(state, np.float64)).T[:, :, None] * rows.design.dense()[None]
 
-    def total(self, rows: Rows, state: Array, members: Members) -> Array:
+    def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """Two matrix products."""
+        if grid is not None:
+            made, t = self._integers(rows, np.asarray(state, np.float64), grid)
+            return np.stack([made.sums(row * mask) for row, mask in zip(t, members, strict=True)])
         slopes = self._slopes(rows, np.asarray(state, np.float64))
         if not members.all():
             slopes = slopes * members.T
-        return rows.design.transposed_dot(slopes).T
+        return rows.kept("design", lambda: rows.design).transposed_dot(slopes).T
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> Example:

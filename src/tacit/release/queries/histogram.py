@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.records import Rows
-from tacit.release.query import Example, Members, Query, register
+from tacit.release.query import Example, Grid, Members, Query, Sums, register, root_above
 
 __all__ = ["HistogramSum"]
 
@@ -47,12 +47,12 @@ class HistogramSum(Query):
     @property
     def bound(self) -> float:  # type: ignore[override]
         """√p."""
-        return float(np.sqrt(len(self.edges)))
+        return root_above(len(self.edges))
 
     @property
     def diameter(self) -> float:
         """Two bins of every feature that has two."""
-        return max(float(np.sqrt(2 * (self.bins > 1).sum())), 1e-300)
+        return root_above(2 * int((self.bins > 1).sum()))
 
     def _codes(self, rows: Rows) -> NDArray[np.intp]:
         """The bin of each feature, (p, records), counted over all features."""
@@ -71,15 +71,15 @@ class HistogramSum(Query):
         out[np.arange(len(rows))[:, None], self._codes(rows).T] = 1.0
         return np.broadcast_to(out, (len(state), *out.shape))
 
-    def total(self, rows: Rows, state: Array, members: Members) -> Array:
+    def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """Counts: one-hot vectors need no clipping, and are never formed."""
         codes, full, size = self._codes(rows), bool(members.all()), int(self.bins.sum())
         counts = [
             np.bincount((codes if full else codes[:, row]).ravel(), minlength=size)
             for row in (members[:1] if full else members)
         ]
-        out = np.stack(counts).astype(np.float64)
-        return np.repeat(out, len(members), axis=0) if full else out
+        out = np.repeat(np.stack(counts), len(members) if full else 1, axis=0)
+        return out.astype(np.float64) if grid is None else out.astype(np.int64) * int(1 / grid.unit)
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> Example:

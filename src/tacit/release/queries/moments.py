@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,9 +12,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from tacit import _validate
-from tacit.errors import InvalidInput
+from tacit.errors import InvalidInput, MechanismMismatch
+from tacit.kernels.lattice import FLUSH, truncated
+from tacit.kernels.rows import column_squares
 from tacit.records import Rows
-from tacit.release.query import Example, Members, Query, register
+from tacit.release.query import Example, Grid, Members, Query, Sums, exponent, integer_sums, register, root_above
 
 __all__ = ["GramSum", "MomentSum", "SquareSum", "symmetric", "upper_triangle"]
 
@@ -29,6 +32,10 @@ class MomentSum(Query):
     whose derivative in w is −2(v − w)(1 + 2vw + 2w²). The last factor is positive for v² < 2, so the distance grows as
     w moves away from v and is largest at opposite ends, where the squares agree: 4 per column. Centred this way,
     second moments cost nothing beside first ones. A column whose bounds coincide contributes zeros.
+
+    On a grid g ≤ ¼ both v and the square of the rounded v are rounded toward zero, and 4 stays the largest: let v and w
+    have opposite signs and |w| = |v| − δ, δ ≥ g (or δ = 0, where the squares agree). Rounded squares differ by less
+    than v² − w² + g, and at |v| = 1 the distance is at most 4 − 4δ + 5δ² − 4δ³ + δ⁴ + 4δg + g² ≤ 4 − 2δ + 4δg + g² ≤ 4.
 
     Attributes:
         low: smallest values of the columns; values outside are clipped.
@@ -59,12 +66,19 @@ class MomentSum(Query):
     @property
     def bound(self) -> float:  # type: ignore[override]
         """√(2 · columns that vary)."""
-        return float(np.sqrt(max(2 * int((self.half > 0).sum()), 1e-300)))
+        return root_above(max(2 * int((self.half > 0).sum()), 1e-300))
 
     @property
     def diameter(self) -> float:
         """From one end to the other, in every column: √2 times the bound, not twice."""
-        return float(np.sqrt(max(4 * int((self.half > 0).sum()), 1e-300)))
+        return root_above(max(4 * int((self.half > 0).sum()), 1e-300))
+
+    def grid(self, sigma: float) -> Grid:
+        """The finest one, at most ¼: more would not keep the diameter."""
+        found = Grid.fine(sigma, self.bound)
+        if found.unit > 0.25:
+            raise MechanismMismatch(f"noise of deviation {sigma:g} hides any moment of this table: raise epsilon")
+        return found
 
     def _columns(self, rows: Rows) -> Any:
         """The columns within their bounds, dense or sparse."""
@@ -91,9 +105,11 @@ class MomentSum(Query):
         v = self._centred(X.toarray() if sparse.issparse(X) else X)
         return np.broadcast_to(np.hstack([v, v * v]), (len(state), len(rows), 2 * len(self.low)))
 
-    def total(self, rows: Rows, state: Array, members: Members) -> Array:
+    def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """Both moments by matrix products; a sparse table stays sparse."""
         weights, X = members.astype(np.float64), self._columns(rows)
+        if grid is not None:
+            return self._integers(X, members, grid.unit)
         if not sparse.issparse(X):
             v = self._centred(X)
             return np.hstack([weights @ v, weights @ np.square(v)])
@@ -102,6 +118,20 @@ class MomentSum(Query):
         first, second = np.asarray(weights @ scaled), np.asarray(weights @ scaled.power(2))
         count, c = weights.sum(axis=1, keepdims=True), self.centre / scale
         return np.hstack([first - count * c, second - 2 * c * first + count * c * c])
+
+    def _integers(self, X: Any, members: Members, unit: float) -> NDArray[np.int64]:
+        """The same in units of the grid; an absent entry of a sparse table contributes what a zero does."""
+        if not sparse.issparse(X):
+            return integer_sums(_with_squares(self._centred(X), unit), members)
+        column = np.repeat(np.arange(X.shape[1]), np.diff(X.indptr))
+        half = np.where(self.half > 0, self.half, np.inf)
+        absent = _with_squares(self._centred(np.zeros((1, X.shape[1]))), unit)[0]
+        stored = np.clip((X.data - self.centre[column]) / half[column], -1.0, 1.0)
+        both = np.split(_with_squares(stored[None], unit)[0].astype(np.int64), 2)
+        zero = absent.astype(np.int64)
+        rest = [part - zero[len(half) * i + column] for i, part in enumerate(both)]
+        sums = [np.concatenate([_by_column(part * row[X.indices], X.indptr) for part in rest]) for row in members]
+        return np.asarray(np.array(sums) + members.sum(axis=1, keepdims=True, dtype=np.int64) * zero)
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> Example:
@@ -116,6 +146,18 @@ class MomentSum(Query):
             return Example(cls(low[order], high[order], True), one, two, np.zeros((1, 6)))
         form = _in_parts if rng.random() < 0.5 else np.asarray
         return Example(cls(low, high), Rows(form(here)), Rows(form(there)), np.zeros((1, 6)))
+
+
+def _by_column(values: NDArray[np.int64], starts: NDArray[Any]) -> NDArray[np.int64]:
+    """Sums of consecutive integers."""
+    until = np.concatenate([[0], np.cumsum(values)])
+    return np.asarray(until[starts[1:]] - until[starts[:-1]])
+
+
+def _with_squares(v: Array, unit: float) -> Array:
+    """(v, v²) in units of the grid, rounded toward zero, the square that of the rounded v."""
+    first = truncated(v, unit)
+    return np.hstack([first, truncated(np.square(first * unit), unit)])
 
 
 def _in_parts(dense: Array) -> Any:
@@ -139,13 +181,37 @@ def symmetric(flat: Array, size: int) -> Array:
     return np.asarray(G + np.triu(G, 1).T)
 
 
+def _triangle_scales(size: int) -> Array:
+    rows, columns = np.triu_indices(size)
+    return np.where(rows == columns, 1.0, np.sqrt(2))
+
+
+def integer_gram(Z: Array, other: Array | None = None) -> NDArray[np.int64]:
+    """ZᵀZ of integer rows on and above the diagonal, flat and unscaled; or all of ZᵀY.
+
+    Args:
+        Z: (records, size) integers, as float64.
+        other: Y, if it is not Z; no product of an entry of Z and one of Y exceeds 2⁴⁰.
+
+    Returns:
+        The entries.
+    """
+    Y = Z if other is None else other
+    out = np.zeros((Z.shape[1], Y.shape[1]), np.int64)
+    for first in range(0, len(Z), FLUSH):
+        part = slice(first, first + FLUSH)
+        out += (Z[part].T @ Y[part]).astype(np.int64)
+    return out[np.triu_indices(len(out))] if other is None else out.ravel()
+
+
 @register("gram")
 @dataclass(frozen=True)
 class GramSum(Query):
     """Σ zzᵀ over rows scaled down to norm R, as a flat upper triangle.
 
     A contribution has Frobenius norm ‖z‖² ≤ R². Two of them are at most √2·R² apart: ‖zzᵀ − vvᵀ‖² = ‖z‖⁴ + ‖v‖⁴ −
-    2(zᵀv)² ≤ 2R⁴, reached by orthogonal rows of full norm. (In one dimension R² would do.)
+    2(zᵀv)² ≤ 2R⁴, reached by orthogonal rows of full norm. (In one dimension R² would do.) On a grid z is rounded
+    toward zero, which shortens it, and the rest is exact.
 
     Attributes:
         norm: R.
@@ -168,13 +234,23 @@ class GramSum(Query):
         """√2·R²."""
         return float(np.sqrt(2)) * self.bound
 
-    def _rows(self, rows: Rows) -> Array:
+    def grid(self, sigma: float) -> Grid:
+        """Products of two entries of a row, each at most R."""
+        return Grid.of_squares(sigma, self.norm)
+
+    def scales(self, size: int) -> Array:
+        """√2 off the diagonal."""
+        return _triangle_scales(round((math.sqrt(8 * size + 1) - 1) / 2))
+
+    def _rows(self, rows: Rows, grid: Grid | None = None) -> Array:
+        """Rows within norm R; integers where there is a grid."""
         Z = rows.design.dense()
         if self.with_target:
             Z = np.column_stack([Z, rows.y])
-        with np.errstate(over="ignore"):
-            norms = np.sqrt(np.einsum("ij,ij->i", Z, Z))
-        return np.asarray(Z * (self.norm / np.maximum(norms, self.norm))[:, None])
+        inside = self.norm * (1 - (Z.shape[1] + 8) * 2.0**-50)
+        norms = np.sqrt(column_squares(np.ascontiguousarray(Z.T)))
+        Z = Z * (inside / np.maximum(norms, inside))[:, None]
+        return np.asarray(Z) if grid is None else truncated(Z, 2.0 ** (exponent(self.norm) - grid.bits))
 
     def contributions(self, rows: Rows, state: Array) -> Array:
         """The upper triangles, whatever the state."""
@@ -182,11 +258,14 @@ class GramSum(Query):
         flat = upper_triangle(Z[:, :, None] * Z[:, None, :])
         return np.broadcast_to(flat, (len(state), *flat.shape))
 
-    def total(self, rows: Rows, state: Array, members: Members) -> Array:
+    def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """One matrix product per replica."""
-        Z, full = self._rows(rows), bool(members.all())
-        parts = [Z.T @ (Z if full else Z * row[:, None]) for row in (members[:1] if full else members)]
-        out = upper_triangle(np.stack(parts))
+        Z, full = self._rows(rows, grid), bool(members.all())
+        each = members[:1] if full else members
+        if grid is None:
+            out = upper_triangle(np.stack([Z.T @ (Z if full else Z * row[:, None]) for row in each]))
+        else:
+            out = np.stack([integer_gram(Z if full else Z[row]) for row in each])
         return np.repeat(out, len(members), axis=0) if full else out
 
     @classmethod
@@ -216,7 +295,7 @@ class SquareSum(Query):
     @property
     def bound(self) -> float:  # type: ignore[override]
         """√p."""
-        return float(np.sqrt(len(self.reach)))
+        return root_above(len(self.reach))
 
     @property
     def diameter(self) -> float:
@@ -228,9 +307,11 @@ class SquareSum(Query):
         squares = np.minimum(np.square(rows.design.dense() / self.reach), 1.0)
         return np.broadcast_to(squares, (len(state), *squares.shape))
 
-    def total(self, rows: Rows, state: Array, members: Members) -> Array:
+    def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """One pass over the columns, without a copy."""
         design, weights = rows.design, 1 / np.asarray(self.reach, np.float64)
+        if grid is not None:
+            return self._integers(design.scaled(weights).squared(), members, grid.unit)
         if design.sparse or not members.all():
             squares = design.scaled(weights).squared()
             squares = squares.minimum(1.0) if design.sparse else np.minimum(squares, 1.0)
@@ -241,6 +322,14 @@ class SquareSum(Query):
             np.minimum(np.square(scratch, out=scratch), 1.0, out=scratch)
             sums[j] = scratch.sum()
         return np.tile(sums, (len(members), 1))
+
+    def _integers(self, squares: Any, members: Members, unit: float) -> NDArray[np.int64]:
+        if not sparse.issparse(squares):
+            return integer_sums(truncated(np.minimum(squares, 1.0), unit), members)
+        squares.data = truncated(np.minimum(squares.data, 1.0), unit)
+        parts = [slice(first, first + FLUSH) for first in range(0, squares.shape[0], FLUSH)]
+        by_rows, weights = squares.tocsr(), members.astype(np.float64)
+        return sum((weights[:, part] @ by_rows[part]).astype(np.int64) for part in parts)  # type: ignore[return-value]
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> Example:

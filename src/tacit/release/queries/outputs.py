@@ -16,7 +16,7 @@ from tacit.kernels.exact import half_spaces
 from tacit.kernels.rows import SHRINK, row_squares, shortened
 from tacit.problem import OneVsRest, OutputLoss, Softmax, SquaredOutputs
 from tacit.records import Rows
-from tacit.release.query import Example, Members, Query, register
+from tacit.release.query import Example, Grid, Members, Query, Sums, register
 
 __all__ = ["GatedOutputs", "LinearOutputs", "open_gates"]
 
@@ -87,7 +87,7 @@ class _Outputs(Query):
         """Curvature·R²."""
         return self.loss.curvature * self.row_norm**2
 
-    def total(self, rows: Rows, state: Array, members: Members) -> Array:
+    def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """Two matrix products for each replica."""
         return np.array([self._one(rows, theta, np.flatnonzero(m)) for theta, m in zip(state, members, strict=True)])
 

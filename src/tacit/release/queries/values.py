@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.errors import MechanismMismatch
+from tacit.kernels.lattice import truncated
 from tacit.problem import Loss
 from tacit.records import Rows
-from tacit.release.query import Example, Members, Query, register
+from tacit.release.query import Example, Grid, Members, Query, Sums, integer_sums, register
 
 __all__ = [
     "STATISTICS",
@@ -86,9 +87,12 @@ class BoundedSum(Query):
         """The clipped values, whatever the state."""
         return np.broadcast_to(self._values(rows)[:, None], (len(state), len(rows), 1))
 
-    def total(self, rows: Rows, state: Array, members: Members) -> Array:
+    def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """One product."""
-        return np.asarray(members.astype(np.float64) @ self._values(rows)[:, None])
+        values = self._values(rows)[:, None]
+        if grid is None:
+            return np.asarray(members.astype(np.float64) @ values)
+        return integer_sums(truncated(values, grid.unit), members)
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> Example:
@@ -159,7 +163,8 @@ class _AtCoefficients(Statistic):
     v: Array
 
     def _predictions(self, rows: Rows) -> Array:
-        return rows.design.dot(self.v)
+        """X·v of each record by itself, to the bit."""
+        return rows.integers.dot(self.v) * rows.integers.scales
 
     def __call__(self, rows: Rows) -> Array:
         """One number per record."""
@@ -189,7 +194,7 @@ class SlopeNorm(_AtCoefficients):
     def __call__(self, rows: Rows) -> Array:
         """One number per record."""
         slope = np.abs(self.loss.derivative(self._predictions(rows), rows.y))
-        norms = rows.kept("row norms", rows.design.row_norms) / np.sqrt(rows.X.shape[1])
+        norms = rows.integers.norms * rows.integers.scales / np.sqrt(len(self.v))
         return np.asarray(np.log2(np.maximum(slope * norms, SMALLEST)))
 
 

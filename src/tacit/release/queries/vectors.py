@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.errors import MechanismMismatch
 from tacit.records import Rows
-from tacit.release.query import QUERIES, Example, Members, Query, register
+from tacit.release.query import QUERIES, Example, Grid, Members, Query, Sums, register
 
 __all__ = ["CountedSum", "VectorSum"]
 
@@ -67,7 +67,7 @@ class CountedSum(Query):
     @property
     def bound(self) -> float:  # type: ignore[override]
         """√(C² + 1)."""
-        return float(np.hypot(self.inner.bound, 1.0))
+        return float(np.nextafter(np.hypot(self.inner.bound, 1.0), np.inf))
 
     @property
     def diameter(self) -> float:
@@ -85,10 +85,20 @@ class CountedSum(Query):
         )
         return np.concatenate([inner, np.ones((*inner.shape[:2], 1))], axis=2)
 
-    def total(self, rows: Rows, state: Array, members: Members) -> Array:
+    def grid(self, sigma: float) -> Grid:
+        """That of the inner query."""
+        return self.inner.grid(sigma)
+
+    def scales(self, size: int) -> Array | None:
+        """Those of the inner query, and 1 for the count."""
+        inner = self.inner.scales(size - 1)
+        return None if inner is None else np.append(inner, 1.0)
+
+    def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """The inner total (clipped there), and how many members there are."""
-        count = members.sum(axis=1, keepdims=True).astype(np.float64)
-        return np.hstack([self.inner.total(rows, state, members), count])
+        count = members.sum(axis=1, keepdims=True)
+        count = count.astype(np.float64) if grid is None else count * int(1 / grid.unit)
+        return np.hstack([self.inner.total(rows, state, members, grid), count])
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> Example:

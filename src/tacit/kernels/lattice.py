@@ -1,0 +1,221 @@
+"""Integer contributions: clipped vectors on a grid, rows as integers with a scale, and sums that no order changes.
+
+A sum of integers below 2⁵³ is exact in float64 whatever the order of its additions, with or without fused operations.
+Partial sums are added in int64, which wraps around: (q + R) mod 2⁶⁴ is a function of q + R, so a sum that is released
+with additive noise needs no overflow check that looks at records.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.kernels._jit import jit, jit_exact_sums
+
+__all__ = [
+    "column_sums",
+    "column_sums_sparse",
+    "lattice_total",
+    "row_integers",
+    "row_integers_sparse",
+    "truncated",
+]
+
+Array = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Columns = tuple[NDArray[Any], NDArray[np.int32], NDArray[np.int64]]
+FLUSH = 1 << 13
+"""Products that are added in float64 before they move to int64: 2¹³ of them, each at most 2⁴⁰, are exact."""
+PRODUCT_BITS = 40
+"""Bits of a product that ``FLUSH`` allows."""
+
+
+@jit
+def lattice_total(contributions: Array, batch: NDArray[np.bool_], bound: float, unit: float) -> Integers:
+    """Σ over the batch of contributions, each scaled down to ℓ2 norm ``bound`` and rounded toward zero to a grid.
+
+    Rounding toward zero never lengthens. The norm is measured in float64, so vectors are clipped to C(1 − (d+8)2⁻⁵²):
+    more than rounding can hide. A contribution that is not finite counts as zero.
+
+    Args:
+        contributions: (replicas, records, size).
+        batch: (replicas, records).
+        bound: C.
+        unit: g, a power of two.
+
+    Returns:
+        (replicas, size), in units of g.
+    """
+    replicas, records, size = contributions.shape
+    out = np.zeros((replicas, size), np.int64)
+    inside = bound * (1.0 - (size + 8) * 2.0**-52)
+    for r in range(replicas):
+        for i in range(records):
+            if not batch[r, i]:
+                continue
+            top = 0.0  # the largest entry first: squares of huge contributions must not overflow
+            for j in range(size):
+                top = max(top, abs(contributions[r, i, j]))
+                if not np.isfinite(contributions[r, i, j]):
+                    top = np.inf
+            if top == 0.0 or top == np.inf:
+                continue
+            square = 0.0
+            for j in range(size):
+                square += (contributions[r, i, j] / top) ** 2
+            norm = top * np.sqrt(square)
+            scale = inside / norm if norm > inside else 1.0
+            for j in range(size):
+                out[r, j] += np.int64(np.trunc(contributions[r, i, j] * scale / unit))
+    return out
+
+
+def truncated(values: Array, unit: float) -> Array:
+    """Values in units of a power of two, rounded toward zero; what is not finite counts as zero.
+
+    Args:
+        values: of any shape.
+        unit: g.
+
+    Returns:
+        Integers, as float64.
+    """
+    out = np.asarray(values, np.float64) / unit
+    np.trunc(out, out=out)
+    out[~np.isfinite(out)] = 0.0
+    return out
+
+
+@jit
+def _powers(top: Array, bits: int) -> Array:
+    """Turn the largest entries of rows into scales 2^(e−bits) with 2^(e−1) ≤ top < 2^e.
+
+    Args:
+        top: (m,), overwritten; zero for rows of zeros, and where it is not finite or out of any sensible range.
+        bits: of the integers.
+
+    Returns:
+        The inverses of the scales, zero where these are.
+    """
+    inverse = np.zeros(top.size)
+    for i in range(top.size):
+        if 1e-280 < top[i] < 1e280:
+            _, e = math.frexp(top[i])
+            inverse[i], top[i] = math.ldexp(1.0, bits - e), math.ldexp(1.0, e - bits)
+        else:
+            top[i] = 0.0
+    return inverse
+
+
+@jit
+def row_integers(XT: NDArray[Any], bits: int) -> tuple[NDArray[np.float32], Array, Array]:
+    """Rows as integers u of at most ``bits`` bits with a scale, x ≈ scale·u, rounded to the nearest.
+
+    The scale is the power of two for which the largest entry of u lies between 2^(bits−1) and 2^bits. All results are
+    functions of their own row, to the bit. A row that is not finite becomes zero.
+
+    Args:
+        XT: (p, m), the columns of X.
+        bits: at most 23, so that float32 holds the integers.
+
+    Returns:
+        u by columns (p, m), the scales (m,), and bounds on ‖u‖ from above (m,).
+    """
+    p, m = XT.shape
+    out, scale, square = np.empty((p, m), np.float32), np.zeros(m), np.zeros(m)
+    for j in range(p):
+        column = XT[j]
+        for i in range(m):
+            x = abs(np.float64(column[i]))
+            scale[i] = scale[i] if x <= scale[i] or scale[i] != scale[i] else x  # NaN stays
+    inverse = _powers(scale, bits)
+    for j in range(p):
+        column, new = XT[j], out[j]
+        for i in range(m):
+            u = np.rint(np.float64(column[i]) * inverse[i]) if inverse[i] > 0.0 else 0.0
+            new[i] = np.float32(u)
+            square[i] += u * u
+    for i in range(m):
+        square[i] = np.sqrt(square[i]) * (1.0 + (p + 8) * 2.0**-52)
+    return out, scale, square
+
+
+@jit
+def row_integers_sparse(columns: Columns, m: int, bits: int) -> tuple[NDArray[np.float32], Array, Array]:
+    """``row_integers`` of a matrix that is stored by columns, without zeros.
+
+    Args:
+        columns: entries, their rows, and where columns begin.
+        m: the number of rows.
+        bits: at most 23.
+
+    Returns:
+        The entries of u, the scales (m,), and bounds on ‖u‖ from above (m,).
+    """
+    data, rows, starts = columns
+    out, scale, square = np.empty(data.size, np.float32), np.zeros(m), np.zeros(m)
+    for e in range(data.size):
+        i, x = rows[e], abs(np.float64(data[e]))
+        scale[i] = scale[i] if x <= scale[i] or scale[i] != scale[i] else x
+    inverse = _powers(scale, bits)
+    for e in range(data.size):
+        i = rows[e]
+        u = np.rint(np.float64(data[e]) * inverse[i]) if inverse[i] > 0.0 else 0.0
+        out[e] = np.float32(u)
+        square[i] += u * u
+    for i in range(m):
+        square[i] = np.sqrt(square[i]) * (1.0 + (starts.size + 8) * 2.0**-52)
+    return out, scale, square
+
+
+@jit_exact_sums
+def _column_sum(u: NDArray[np.float32], t: Array) -> float:
+    total = 0.0
+    for i in range(t.size):
+        total += np.float64(u[i]) * t[i]
+    return total
+
+
+@jit
+def column_sums(U: NDArray[np.float32], t: Array) -> Integers:
+    """Σ_i u_ij·t_i for every column: integers, exact in any order.
+
+    Args:
+        U: (p, m) integers, by columns.
+        t: (m,) integers; no product exceeds 2^PRODUCT_BITS.
+
+    Returns:
+        (p,).
+    """
+    p, m = U.shape
+    out = np.zeros(p, np.int64)
+    for first in range(0, m, FLUSH):
+        part = t[first : first + FLUSH]
+        for j in range(p):
+            out[j] += np.int64(_column_sum(U[j, first : first + FLUSH], part))
+    return out
+
+
+@jit
+def column_sums_sparse(columns: Columns, t: Array) -> Integers:
+    """``column_sums`` of integers that are stored by columns, without zeros.
+
+    Args:
+        columns: entries, their rows, and where columns begin.
+        t: (m,) integers.
+
+    Returns:
+        (p,).
+    """
+    data, rows, starts = columns
+    out = np.zeros(starts.size - 1, np.int64)
+    for j in range(starts.size - 1):
+        for first in range(starts[j], starts[j + 1], FLUSH):
+            total = 0.0
+            for e in range(first, min(first + FLUSH, starts[j + 1])):
+                total += np.float64(data[e]) * t[rows[e]]
+            out[j] += np.int64(total)
+    return out
