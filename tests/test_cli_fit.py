@@ -478,7 +478,7 @@ BAD_OPTIONS = {
     "no such file": (["--schema", "none.json"], "none.json: No such file"),
     "a folder": (["--schema", "."], "directory"),
     "data as schema": (["--schema", "data.csv"], "not JSON; write one with tacit schema"),
-    "unknown model": (["--model", "forest"], "model must be one of 'logistic', 'svc'"),
+    "unknown model": (["--model", "forest"], "model must be one of 'elasticnet', 'gamma'"),
     "unknown target": (["--target", "poor"], "no column 'poor'"),
     "epsilon zero": (["--epsilon", "0"], "epsilon must be positive"),
     "epsilon nan": (["--epsilon", "nan"], "epsilon"),

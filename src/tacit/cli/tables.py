@@ -13,7 +13,7 @@ from tacit.cli.console import console, hide_record_errors, print_json, watched_b
 __all__ = ["demo", "fit", "ledger", "make_schema", "predict"]
 
 _DATA = typer.Argument(help="A CSV or Parquet file; the first line of a CSV file names the columns.")
-_MODELS = "logistic, svc, linear, ridge, lasso, elasticnet, huber, poisson or gamma."
+_MODELS = "A linear model: logistic, ridge, poisson, …; any other word is answered with all names."
 _SEPARATOR = typer.Option("--separator", help="Between the fields of a CSV file.")
 
 

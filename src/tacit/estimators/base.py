@@ -16,6 +16,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, is_classifier
 
 from tacit import _validate
+from tacit._registry import enlist
 from tacit.accounting import Certificate, certify
 from tacit.errors import InvalidInput, NotCovered
 from tacit.estimators.fitted import check_classes, check_marks, check_promise, check_width, check_words
@@ -115,11 +116,25 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     """Whether the family can be fitted under add/remove, where the number of records is secret."""
     uses_count: ClassVar[bool] = True
     """Whether a plan depends on the number of records, so that a noisy count must come first where it is secret."""
+    shell_name: ClassVar[str | None] = None
+    """What ``tacit fit --model`` calls it; None where the schema of a table does not say all that it needs."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if not cls.__name__.startswith("_") and "__init__" in vars(cls):
-            ESTIMATORS[cls.__name__] = cls
+        if "__init__" in vars(cls):
+            enlist(ESTIMATORS, cls, "an estimator")
+
+    @classmethod
+    def example(cls) -> Self:
+        """An estimator for the contract tests; features lie within ±50, targets within ±20.
+
+        Returns:
+            One with bounds and a budget by which a small table is fitted almost exactly. Families that need other
+            public numbers override it.
+        """
+        stated = {"epsilon": 1e5, "delta": 1e-3, "feature_bounds": (-50, 50), "target_bounds": (-20, 20)}
+        known = cls._get_param_names()
+        return cls(**{name: value for name, value in (stated | {"random_state": 0}).items() if name in known})
 
     # -- what a family says ---------------------------------------------------------------------------------------
 

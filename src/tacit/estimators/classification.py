@@ -136,6 +136,8 @@ class DPLinearSVC(LinearClassifier):
     Everything else is as in ``DPLogisticRegression``.
     """
 
+    shell_name = "svc"
+
     def __init__(
         self,
         alpha: float = 1e-3,

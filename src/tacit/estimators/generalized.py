@@ -54,6 +54,8 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
     Options that would have no effect on the penalty or the loss are refused.
     """
 
+    shell_name = None  # a loss and a penalty are objects
+
     def __init__(
         self,
         loss: str | Loss = "squared",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -128,6 +129,21 @@ class LinearModel(PrivateEstimator):
     """The ℓ1 share of the penalty, for families that have no such parameter."""
     default_loss: ClassVar[Loss]
     """The loss of a family that has no parameter for it."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Give every linear estimator a name in the shell: DPPoissonRegressor is ``--model poisson``."""
+        super().__init_subclass__(**options)
+        if "shell_name" not in vars(cls):
+            cls.shell_name = re.sub(r"^DP|(Regression|Regressor|Classifier)$", "", cls.__name__).lower()
+
+    @classmethod
+    def example(cls) -> Self:
+        """As any estimator's, with targets that its loss takes."""
+        model = super().example()
+        loss = model._loss()
+        if loss.positive:
+            model.set_params(target_bounds=(1 if loss.strictly_positive else 0, 20))
+        return model
 
     def _loss(self) -> Loss:
         """The loss, in mapped units of its targets."""

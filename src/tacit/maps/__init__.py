@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from typing import TYPE_CHECKING, Any
 
+from tacit._registry import load_folder
 from tacit.maps.norms import EqualNorm, NonnegativeRows, Shorten
 from tacit.maps.rows import (
     ROW_MAPS,
@@ -100,5 +100,4 @@ def __getattr__(name: str) -> Any:
 
 def load_all() -> None:
     """Import every module of this package, so that every row map has registered itself."""
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
+    load_folder(__name__, __path__)

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from tacit._codec import described
+from tacit._registry import enlist
 from tacit.errors import InvalidInput
 from tacit.inputs.parameters import bounds_of
 from tacit.kernels.exact import coarse, exact_product_by_columns
@@ -76,8 +77,7 @@ class RowMap(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if not cls.__name__.startswith("_"):
-            ROW_MAPS[cls.__name__] = cls
+        enlist(ROW_MAPS, cls, "a row map")
 
     @abstractmethod
     def __call__(self, X: Any) -> Any:

@@ -18,7 +18,7 @@ derivative.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -27,6 +27,7 @@ from scipy import special
 
 from tacit import _validate
 from tacit._codec import described
+from tacit._registry import claim, drop_inherited
 from tacit.errors import InvalidInput
 
 __all__ = ["LOSSES", "Gamma", "Huber", "Logistic", "Loss", "Poisson", "SmoothedHinge", "Squared"]
@@ -65,14 +66,12 @@ class Loss(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "derivative" in vars(cls) and "convex" not in vars(cls):
-            cls.convex = False  # what a parent declared is not about another derivative
-        if "name" not in vars(cls):
+        drop_inherited(cls, Loss, "derivative", ("convex", "second", "rescaled"))
+        if cls.__name__.startswith("_"):
             return
-        known = LOSSES.get(cls.name)
-        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-            raise InvalidInput(f"a loss named {cls.name!r} exists already ({known.__qualname__}): choose another name")
-        LOSSES[cls.name] = cls
+        _check_words(cls)
+        if "name" in vars(cls):
+            claim(LOSSES, cls.name, cls, "a loss")
 
     @abstractmethod
     def value(self, f: Array, y: Array) -> Array:
@@ -106,6 +105,15 @@ class Loss(ABC):
     def for_targets(cls, low: float, high: float) -> Self:
         """The loss for targets within public bounds, in the user's units."""
         return cls()
+
+
+def _check_words(cls: type[Loss]) -> None:
+    """Refuse a loss without a name or bounds while it is defined, not in the middle of a fit."""
+    wanted = {"name": "name = 'log-cosh'", "curvature": "curvature = 1.0, sup φ″", "slope": "slope = 1.0, sup |φ′|"}
+    for word, example in wanted.items():
+        annotated = any(word in vars(base).get("__annotations__", ()) for base in cls.__mro__ if base is not Loss)
+        if not (hasattr(cls, word) or annotated or (word != "name" and "__init__" in vars(cls))):
+            raise InvalidInput(f"the loss {cls.__name__} states no {word}: write e.g. {example}")
 
 
 class _Rescaled(Loss):
@@ -182,7 +190,7 @@ class Huber(Loss):
 
     def rescaled(self, scale: float) -> Huber:
         """With its corner in the other units."""
-        return Huber(self.parameter / scale)
+        return replace(self, parameter=self.parameter / scale)
 
 
 @described("LogisticLoss")

@@ -9,22 +9,27 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
 from tacit._codec import described
+from tacit._registry import enlist
 from tacit.errors import InvalidInput
 from tacit.problem.losses import LOSSES, Loss
 
-__all__ = ["ElasticNet", "Facts", "Penalty", "Problem", "elastic_net", "loss_named", "penalty_named"]
+__all__ = ["PENALTIES", "ElasticNet", "Facts", "Penalty", "Problem", "elastic_net", "loss_named", "penalty_named"]
 
 Array = NDArray[np.float64]
 MAX_WEIGHT = 1e100
 """Of a penalty: squares of larger numbers would overflow."""
-PENALTIES = ("none", "l1", "l2", "elasticnet", "box", "nonnegative")
+PENALTY_NAMES = ("none", "l1", "l2", "elasticnet", "box", "nonnegative")
 DEFAULT_ALPHA, DEFAULT_L1_RATIO = 1e-3, 0.5
+
+PENALTIES: dict[str, type[Penalty]] = {}
+"""Every penalty that was defined, by the name of its class; the contract suite comes to each."""
 
 
 class Penalty(ABC):
@@ -35,6 +40,10 @@ class Penalty(ABC):
     """
 
     size: int
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        enlist(PENALTIES, cls, "a penalty")
 
     @abstractmethod
     def value(self, w: Array) -> float:
@@ -64,6 +73,18 @@ class Penalty(ABC):
         raise InvalidInput(
             f"{type(self).__name__} is not separable, and this solver updates single coordinates: use solver='metric' "
             "or solver='gradient', or write on(members)"
+        )
+
+    @classmethod
+    def examples(cls) -> tuple[Penalty, ...]:
+        """Penalties for the contract tests: every field away from its default once.
+
+        Raises:
+            NotImplementedError: always, unless a subclass overrides it; only penalties of Tacit's own need it.
+        """
+        raise NotImplementedError(
+            f"{cls.__name__} gives no examples to the contract tests: write a classmethod examples(cls) that returns "
+            "a tuple of penalties, e.g. (cls(0.3, size=4),)"
         )
 
 
@@ -177,6 +198,12 @@ class ElasticNet(Penalty):
         l1, l2 = np.append(0.0, self.l1), np.append(0.0, self.l2)
         return replace(self, l1=l1, l2=l2, low=np.append(-np.inf, self.low), high=np.append(np.inf, self.high))
 
+    @classmethod
+    def examples(cls) -> tuple[ElasticNet, ...]:
+        """Ridge, lasso, elastic net and box."""
+        box = cls.of(4, l2=0.1, low=-0.5, high=[0.1, 0.2, 0.3, np.inf])
+        return cls.of(4, l2=0.7), cls.of(4, l1=[0.0, 0.3, 0.3, 1.0]), cls.of(4, l1=0.2, l2=0.5), box
+
     def on(self, members: NDArray[np.int64]) -> ElasticNet:
         """The entries of some coordinates."""
         l1, l2, low, high = (part[members] for part in (self.l1, self.l2, self.low, self.high))
@@ -277,7 +304,7 @@ def penalty_named(penalty: object, size: int, alpha: object, l1_ratio: float | N
     """From a name, or the penalty itself.
 
     Args:
-        penalty: a name of PENALTIES, or a Penalty.
+        penalty: a name of PENALTY_NAMES, or a Penalty.
         size: the number of features.
         alpha: α; 1e-3 if None.
         l1_ratio: the ℓ1 share of an elastic net; a half if None.
@@ -290,7 +317,7 @@ def penalty_named(penalty: object, size: int, alpha: object, l1_ratio: float | N
         InvalidInput: for an unknown name, a box without limits, or options that would have no effect.
     """
     if not isinstance(penalty, Penalty):
-        _validate.one_of(PENALTIES, penalty=penalty)
+        _validate.one_of(PENALTY_NAMES, penalty=penalty)
     options = {"alpha": alpha, "l1_ratio": l1_ratio, "box": box}
     for option in unused_penalty_options(penalty):
         if options[option] is not None:

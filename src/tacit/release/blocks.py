@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
-from tacit.errors import InvalidInput, MechanismMismatch
+from tacit._registry import claim, drop_inherited
+from tacit.errors import MechanismMismatch
 from tacit.kernels.clipping import clipped_total
 from tacit.mechanism import Adjacency, BlockSweeps, Cyclic, FullBatch, Mechanism
 from tacit.problem.blocks import Block, GradientStep, Values, joined, separated
@@ -49,12 +50,10 @@ class BlockProblem(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        drop_inherited(cls, BlockProblem, "contributions", ("total", "totals"))
         if cls.__name__.startswith("_"):
             return
-        known = PROBLEMS.get(cls.__name__)
-        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-            raise InvalidInput(f"a problem named {cls.__name__!r} exists already: choose another name")
-        PROBLEMS[cls.__name__] = cls
+        claim(PROBLEMS, cls.__name__, cls, "a problem")
 
     @abstractmethod
     def contributions(self, block: int, values: Values, rows: Rows) -> Array:

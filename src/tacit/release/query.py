@@ -20,7 +20,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import InvalidInput
+from tacit._registry import claim, drop_inherited
 from tacit.kernels.clipping import clipped_total
 from tacit.kernels.lattice import FLUSH, PRODUCT_BITS, lattice_total
 from tacit.records import Rows
@@ -180,6 +180,10 @@ class Query(Bounded, ABC):
     name: ClassVar[str]
     smoothness: float | None = None
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        drop_inherited(cls, Query, "contributions", ("total", "grid", "scales", "diameter", "smoothness"))
+
     @abstractmethod
     def contributions(self, rows: Rows, state: Array) -> Array:
         """Unclipped contributions of these records at each replica's state: (replicas, records, size)."""
@@ -226,17 +230,11 @@ def register(name: str) -> Callable[[Q], Q]:
 
     Returns:
         The decorator.
-
-    Raises:
-        InvalidInput: if another class has the name.
     """
 
     def add(cls: Q) -> Q:
-        known = QUERIES.get(name)
-        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-            raise InvalidInput(f"a query named {name!r} is registered already: choose another name")
+        claim(QUERIES, name, cls, "a query")
         cls.name = name  # type: ignore[attr-defined]
-        QUERIES[name] = cls
         return cls
 
     return add

@@ -20,10 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit._registry import claim
 from tacit.accounting import calibrate, gdp_epsilon, gdp_mu
 from tacit.errors import InvalidInput, NotCovered
 from tacit.mechanism import Adjacency, Arithmetic, Mechanism, Plan, Schedule
-from tacit.problem import Problem
+from tacit.problem import Loss, Problem
 from tacit.release import Session
 
 __all__ = [
@@ -163,12 +164,13 @@ class Solver(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "name" not in vars(cls):
-            return
-        known = SOLVERS.get(cls.name)
-        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-            raise InvalidInput(f"a solver named {cls.name!r} exists already: choose another name")
-        SOLVERS[cls.name] = cls
+        if not hasattr(cls, "name") and not cls.__name__.startswith("_"):
+            raise InvalidInput(f"the solver {cls.__name__} states no name: write e.g. name = 'momentum'")
+        for attribute in cls.needs:
+            if not isinstance(getattr(Loss, attribute, None), bool):
+                raise InvalidInput(f"the solver {cls.__name__} needs {attribute!r}, which is no property of losses")
+        if "name" in vars(cls):
+            claim(SOLVERS, cls.name, cls, "a solver")
 
     @classmethod
     def of(cls, passes: float | None, clip: float | None) -> Self:
