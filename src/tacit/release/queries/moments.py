@@ -123,21 +123,20 @@ class MomentSum(Query):
     def _integers(self, rows: Rows, weights: Array, unit: float) -> NDArray[np.int64]:
         """The same in units of the grid; an absent entry of a sparse table contributes what a zero does."""
         half = np.where(self.half > 0, self.half, np.inf)
+        low, high, centre = self.low, self.high, self.centre
         if not sparse.issparse(rows.X):
-            columns = [rows.X, rows.y[:, None]] if self.with_target else [rows.X]
-            edges = (0, len(half) - self.with_target, len(half))
-            sums = []
-            for first, last, X in zip(edges, edges[1:], columns, strict=False):
-                ends = (end[first:last] for end in (self.low, self.high, self.centre, half))
-                sums.append(moment_sums(X, *ends, weights, unit).reshape(2, -1))
-            return np.hstack(sums).ravel()
+            p = rows.X.shape[1]
+            sums = [moment_sums(rows.X, low[:p], high[:p], centre[:p], half[:p], weights, unit)]
+            if self.with_target:
+                sums.append(moment_sums(rows.y[:, None], low[p:], high[p:], centre[p:], half[p:], weights, unit))
+            return np.hstack([part.reshape(2, -1) for part in sums]).ravel()
         X = self._columns(rows)
         if not sparse.issparse(X):
-            return moment_sums(X, self.low, self.high, self.centre, half, weights, unit)
+            return moment_sums(X, low, high, centre, half, weights, unit)
         column = np.repeat(np.arange(X.shape[1]), np.diff(X.indptr))
-        stored = np.clip((X.data - self.centre[column]) / half[column], -1.0, 1.0)
+        stored = np.clip((X.data - centre[column]) / half[column], -1.0, 1.0)
         both = _with_squares(stored, unit).astype(np.int64)
-        absent = _with_squares(np.clip(-self.centre / half, -1.0, 1.0), unit).astype(np.int64)
+        absent = _with_squares(np.clip(-centre / half, -1.0, 1.0), unit).astype(np.int64)
         there = weights.astype(np.int64)
         rest = [
             _by_column((part - zero[column]) * there[X.indices], X.indptr)
