@@ -19,7 +19,7 @@ __all__ = [
     "sparse_row_products",
 ]
 
-ROWS = 2048
+ROWS = 1024
 """Rows at a time whose results stay in the cache."""
 ROUNDING = 2.0**-32
 """More than the relative error of a norm in float64."""
@@ -110,30 +110,32 @@ def column_squares(XT: NDArray[Any]) -> NDArray[np.float64]:
 
 
 @jit
-def row_products(X: NDArray[Any], columns: NDArray[np.int64], w: NDArray[np.float64]) -> NDArray[np.float64]:
+def row_products(XT: NDArray[Any], columns: NDArray[np.int64], w: NDArray[np.float64]) -> NDArray[np.float64]:
     """Σ_j X[i, columns[j]]·w[j] for each row, added in this order whatever the row's place: a library's product is not.
 
     Args:
-        X: (m, p), by columns (Fortran order), of any type.
+        XT: (p, m), the columns of X, each contiguous (so that the loop over rows is vectorised), of any type.
         columns: (k,) numbers of columns.
         w: (k,).
 
     Returns:
         (m,).
     """
-    m, whole = X.shape[0], len(columns) - len(columns) % 4
+    m, whole = XT.shape[1], len(columns) - len(columns) % 4
     out = np.zeros(m)
     for first in range(0, m, ROWS):
-        last = min(first + ROWS, m)
-        for j in range(0, whole, 4):  # four columns for each visit to the results
-            a, b, c, d = X[:, columns[j]], X[:, columns[j + 1]], X[:, columns[j + 2]], X[:, columns[j + 3]]
-            wa, wb, wc, wd = w[j], w[j + 1], w[j + 2], w[j + 3]
-            for i in range(first, last):
-                out[i] += (a[i] * wa + b[i] * wb) + (c[i] * wc + d[i] * wd)
-        for j in range(whole, len(columns)):
-            a, wa = X[:, columns[j]], w[j]
-            for i in range(first, last):
-                out[i] += a[i] * wa
+        tile = out[first : first + ROWS]
+        last = first + tile.size
+        for k in range(0, whole, 4):  # four columns for each visit to the results
+            a, b = XT[columns[k], first:last], XT[columns[k + 1], first:last]
+            c, d = XT[columns[k + 2], first:last], XT[columns[k + 3], first:last]
+            wa, wb, wc, wd = w[k], w[k + 1], w[k + 2], w[k + 3]
+            for i in range(tile.size):
+                tile[i] += (a[i] * wa + b[i] * wb) + (c[i] * wc + d[i] * wd)
+        for k in range(whole, len(columns)):
+            a, wa = XT[columns[k], first:last], w[k]
+            for i in range(tile.size):
+                tile[i] += a[i] * wa
     return out
 
 

@@ -65,7 +65,7 @@ class Design:
         """X_U w for some columns; each record's by itself, to the bit."""
         if self.sparse:
             return np.asarray(self.matrix[:, columns] @ w, np.float64)
-        return row_products(self.matrix, np.asarray(columns, np.int64), np.ascontiguousarray(w, np.float64))
+        return row_products(self.matrix.T, np.asarray(columns, np.int64), np.ascontiguousarray(w, np.float64))
 
     def columns(self) -> tuple[Array, NDArray[np.int32], NDArray[np.int64]]:
         """(data, row indices, column pointers) of a sparse design, as the kernels want them."""
@@ -160,7 +160,7 @@ class Integers:
         if self._sparse:
             u, rows, starts = self._columns
             return sparse_row_products(u, rows, starts, len(self.scales), w)
-        return row_products(self._columns.T, np.arange(len(self._columns)), np.ascontiguousarray(w, np.float64))
+        return row_products(self._columns, np.arange(len(self._columns)), np.ascontiguousarray(w, np.float64))
 
     def sums(self, t: Array) -> NDArray[np.int64]:
         """Σ t·u over the records, exact; t (records,) integers such that no product exceeds 2⁴⁰."""
