@@ -23,12 +23,12 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from tacit import _validate
 from tacit._codec import described
 from tacit._registry import claim, drop_inherited
 from tacit.errors import InvalidInput
+from tacit.kernels.logistic import logistic
 
 __all__ = ["LOSSES", "Gamma", "Huber", "Logistic", "Loss", "Poisson", "SmoothedHinge", "Squared"]
 
@@ -210,16 +210,16 @@ class Logistic(Loss):
 
     def derivative(self, f: Array, y: Array) -> Array:
         """−y/(1 + e^{yf})."""
-        return np.asarray(-y * special.expit(-y * f))
+        return np.asarray(-y * logistic(-y * f))
 
     def second(self, f: Array, y: Array) -> Array:
         """σ(f)(1 − σ(f))."""
-        s = special.expit(-np.asarray(y) * f)
+        s = logistic(-np.asarray(y) * f)
         return np.asarray(s * (1 - s))
 
     def predict(self, f: Array) -> Array:
         """The probability of y = 1."""
-        return np.asarray(special.expit(f))
+        return logistic(f)
 
     def constant(self, mean: float) -> float:
         """The log-odds of the share (1 + mean)/2."""
