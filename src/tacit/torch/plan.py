@@ -30,6 +30,8 @@ __all__ = ["RECORDS_APART", "Batch", "TrainingPlan"]
 
 RECORDS_APART = "declared: model and loss_fn carry nothing from record to record through globals or closures"
 """Attributes of modules are compared (``stateless``); what custom code keeps elsewhere is declared by the user."""
+PUBLIC_SHAPES = "declared: shape and type of the dataset's items are public"
+"""A model is tried on made-up records of the shape that the first items of a dataset have."""
 
 
 @dataclass(frozen=True)
@@ -206,11 +208,14 @@ class TrainingPlan(TrainingSettings):
         query = self._query
         if query is None or query.objective.model is not model or query.objective.loss_fn is not loss_fn:
             objective, chunk, vectorised = Objective(model, loss_fn), self.chunk_size, self.vectorised
-            if query is None or query.objective.model is not model:  # before the channel learns the size of the sum
-                try_step(model, loss_fn, records, chunk_size=chunk, vectorised=vectorised)
+            # Before the channel learns the size of the sum. A loss of its own for every step is tried on one record.
+            tried = chunk if query is None or query.objective.model is not model else 1
+            fill = try_step(model, loss_fn, records, chunk_size=tried, vectorised=vectorised, look=True)
             for parameter in model.parameters() if query is None else ():
                 records.team.broadcast(parameter.data)  # all processes start with the leader's parameters
-            query = PerRecordGradients(objective, self.clip_norm, chunk_size=chunk, vectorised=vectorised)
+            query = PerRecordGradients(objective, self.clip_norm, chunk_size=chunk, vectorised=vectorised, fill=fill)
+            if records.empty_like() is None:
+                self.declare(PUBLIC_SHAPES)
             if not is_record_local(model, loss_fn):
                 self.declare(RECORDS_APART)
             self._query = query
