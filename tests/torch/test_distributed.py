@@ -14,7 +14,7 @@ from tacit.ledger import Ledger
 from tacit.torch import TrainingPlan
 
 SCRIPT = """
-import sys, time, torch, torch.distributed as dist
+import os, sys, time, torch, torch.distributed as dist
 from torch import nn
 from tacit.ledger import Ledger
 from tacit.torch import TrainingPlan
@@ -45,6 +45,7 @@ except MechanismMismatch as error:
     sys.exit(3)
 torch.save(model.state_dict(), "{folder}/" + str(rank) + ".pt")
 dist.destroy_process_group()
+os._exit(0)  # gloo's threads sometimes abort a process that ends by itself
 """
 
 

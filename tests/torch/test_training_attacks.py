@@ -492,30 +492,28 @@ def test_training_twice_is_certified_twice():
 
 @pytest.mark.parametrize("vectorised", [True, False])
 def test_errors_of_distributions_do_not_show_records(vectorised):
-    """torch.distributions says "(Tensor of shape …) … found invalid values: tensor(-4217.)": "shape" lets it through.
-
-    One by one the record itself is shown, vectorised what the model says about every record of the chunk.
-    """
+    """torch.distributions says "(Tensor of shape …) … found invalid values: tensor(-4217.)"."""
 
     def loss(rate, count):
         return -torch.distributions.Poisson(rate.exp()).log_prob(count).sum()
 
     counts = torch.tensor([[-4217.0]] * 8)
-    with pytest.raises(InvalidInput) as caught:
-        total(nn.Linear(4, 1), loss, (X[:8], counts), [1] * 8, vectorised=vectorised)
-    assert "4217" not in str(caught.value)
-    assert "tensor(" not in str(caught.value)
+    assert not total(nn.Linear(4, 1), loss, (X[:8], counts), [1] * 8, vectorised=vectorised).any()
 
 
-@pytest.mark.parametrize("kind", [KeyError, AssertionError, ZeroDivisionError, OverflowError])
-def test_every_exception_of_a_model_is_made_public_first(kind):
+@pytest.mark.parametrize("kind", [KeyError, AssertionError, ZeroDivisionError, OverflowError, InvalidInput, StopIteration])
+def test_no_exception_of_a_model_tells_of_a_record(kind):
     class Raising(Alone):
         def forward(self, x):
-            raise kind(f"{int(x[0, 0])}")
+            if x[0, 0] > 1:
+                raise kind(f"{int(x[0, 0])}")
+            return self.layer(x)
 
-    with pytest.raises(Exception) as caught:
-        total(Raising(), LOSS, (torch.full((8, 4), 4217.0), Y[:8]), [1] * 8, vectorised=False)
-    assert "4217" not in str(caught.value)
+    rows = X[:8].clamp(max=0.5)
+    rows[3] = 4217.0
+    found = total(Raising(), LOSS, (rows, Y[:8]), [1] * 8, vectorised=False)
+    assert np.isfinite(found).all()
+    assert found.any()
 
 
 def test_unequal_lengths_do_not_tell_n_under_add_remove():
@@ -656,7 +654,12 @@ def test_buffers_are_not_written_to():
     for vectorised in (True, False):
         model = Keeping()
         with pytest.raises(InvalidInput):
+            go(plan(vectorised=vectorised), model, 1)
+        assert not model.seen.any()
+        try:  # without a dry run
             total(model, LOSS, (X, Y), [1] * 60, vectorised=vectorised)
+        except InvalidInput:
+            pass
         assert not model.seen.any()
 
 

@@ -17,9 +17,8 @@ from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.release import Example, Query, register
 from tacit.torch.layers import Gradient, Rows, chain_of
-from tacit.torch.made_up import Fill, made_up, zeros
 from tacit.torch.objective import Objective, Parameters, Record, RecordLoss, check_model, first_line, stateless
-from tacit.torch.records import Records, like_parameters, reseed, seeded
+from tacit.torch.records import Fill, Records, like_parameters, made_up, reseed, seeded, zeros
 
 __all__ = ["CHUNK", "PerRecordGradients", "chunk_for", "is_record_local"]
 

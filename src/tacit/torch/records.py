@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self, cast
@@ -25,7 +25,10 @@ from tacit.errors import InvalidInput, MechanismMismatch
 from tacit.inputs.tables import check_entries
 from tacit.torch.objective import Record
 
-__all__ = ["Group", "Records", "Team", "like_parameters", "reseed", "seeded"]
+__all__ = ["FILLS", "Fill", "Group", "Records", "Team", "like_parameters", "made_up", "reseed", "seeded", "zeros"]
+
+Fill = Callable[[Tensor], float]
+"""The value of the entries of a part of a made-up record."""
 
 LOOKED_AT = 5
 """Number of a dataset's first items whose shapes are looked at; the shape that most of them have is tried."""
@@ -280,6 +283,37 @@ class Team:
         dist.all_reduce(high, dist.ReduceOp.MAX)
         if not torch.equal(low, high):
             raise MechanismMismatch(f"the processes hold different {what}: give each of them the same")
+
+
+def zeros(part: Tensor) -> float:
+    """Zero, a valid index and label."""
+    return 0
+
+
+def _one(part: Tensor) -> float:
+    return 1
+
+
+def _share(part: Tensor) -> float:
+    return 1 / max(part.shape[-1], 1) if part.is_floating_point() and part.ndim > 1 else 1
+
+
+FILLS: tuple[Fill, ...] = (zeros, _one, _share)
+"""Zeros; then, for models that look at values, ones, and shares of one."""
+
+
+def made_up(like: Record, count: int, fill: Fill) -> Record:
+    """Made-up records.
+
+    Args:
+        like: tensors whose shapes (without the leading axis) and types are taken.
+        count: how many.
+        fill: the value of each part.
+
+    Returns:
+        One tensor per part.
+    """
+    return tuple(part.new_full((count, *part.shape[1:]), fill(part)) for part in like)
 
 
 def like_parameters(records: Record, parameter: Tensor) -> Record:

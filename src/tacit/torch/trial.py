@@ -15,9 +15,8 @@ from torch import Tensor, nn
 
 from tacit.errors import InvalidInput
 from tacit.torch.gradients import PerRecordGradients
-from tacit.torch.made_up import FILLS, Fill, made_up, zeros
 from tacit.torch.objective import LossFunction, Objective, Record, RecordLoss, first_line
-from tacit.torch.records import Records, like_parameters, seeded
+from tacit.torch.records import FILLS, Fill, Records, like_parameters, made_up, seeded, zeros
 
 __all__ = ["try_evaluation", "try_step"]
 
