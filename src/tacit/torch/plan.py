@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from torch.optim import SGD, Optimizer
 
 from tacit.accounting import Certificate
 from tacit.errors import BudgetExhausted, InvalidInput, MechanismMismatch
+from tacit.ledger.journal import Journal
 from tacit.mechanism import Adjacency
 from tacit.release import Checkpoint, Session, open_session
 from tacit.torch import checkpoint as files
@@ -274,12 +276,13 @@ class TrainingPlan(TrainingSettings):
             channel=run.checkpoint(),
             model=model.state_dict(),
             optimizer=(optimizer or self._sgd(model)).state_dict(),
+            run=run.secret,
             entry=run.entry,
             marks=self._marks,
         )
+        run.journal = Journal(run.secret, Path(path))
+        run.journal.check(run.step, saved.channel.history)  # before there is a checkpoint to go on from
         files.write(Path(path), saved)
-        run.journal = files.Journal(Path(path))
-        run.journal.begin(run.step)
 
     def restore(
         self,
@@ -291,14 +294,17 @@ class TrainingPlan(TrainingSettings):
     ) -> None:
         """Continue from a checkpoint: the same parameters, batches and noise as without the interruption.
 
+        Steps that this run, or one from a copy of the checkpoint, has made since must be repeated to the bit.
+
         Args:
-            path: the checkpoint.
+            path: the checkpoint; its journal lies beside it, and in the state directory of the user.
             model: receives the saved parameters.
             data: the same records in the same order.
             optimizer: receives the saved state, if one was passed to ``step``.
 
         Raises:
-            MechanismMismatch: if this plan has begun already, or the checkpoint belongs to other data or settings.
+            MechanismMismatch: if this plan has begun already, the checkpoint belongs to other data or settings, its
+                journal is missing, or the run has ended.
             InvalidInput: if the model or the optimiser does not fit the checkpoint.
         """
         if self._run is not None:
@@ -308,6 +314,8 @@ class TrainingPlan(TrainingSettings):
             raise MechanismMismatch(
                 "the checkpoint belongs to other settings (also: chunk_size, threads, PyTorch): make the plan as it was"
             )
+        journal = Journal(saved.run, Path(path))
+        journal.require(saved.channel.step, saved.channel.history)
         run = _Run(self, self._records(data), saved)
         try:
             model.load_state_dict(saved.model)
@@ -315,16 +323,17 @@ class TrainingPlan(TrainingSettings):
         except (RuntimeError, ValueError, KeyError) as error:
             why = " ".join(str(error).split())[:200]
             raise InvalidInput(f"the checkpoint does not fit this model or optimizer: {why}") from None
-        run.journal = files.Journal(Path(path))
+        run.journal = journal
         self._run = run
         for mark in saved.marks:
             self.declare(mark)
 
     def forget(self, path: str | os.PathLike[str]) -> None:
-        """Remove a checkpoint that is no longer needed, and its journal: its key would only help an attacker."""
+        """Remove a checkpoint that is no longer needed and end its journal: no copy of it goes on."""
         if self._run is not None and self._run.records.team.is_leader:
             Path(path).unlink(missing_ok=True)
-            files.Journal(Path(path)).remove()
+            if self._run.journal is not None:
+                self._run.journal.end()
 
 
 class _Run:
@@ -339,14 +348,16 @@ class _Run:
 
     Attributes:
         records: as above.
-        journal: digests of the releases since the last checkpoint, None without one.
+        secret: under which the journal is kept.
+        journal: what was released, None before the first checkpoint.
         moved: number of steps that the parameters have made.
     """
 
     def __init__(self, plan: TrainingPlan, records: Records, saved: files.Saved | None = None) -> None:
         team = records.team
         self.records, self._steps = records, plan.n_steps
-        self.journal: files.Journal | None = None
+        self.journal: Journal | None = None
+        self.secret = secrets.token_bytes(32) if saved is None else saved.run
         self.moved = self._released = 0 if saved is None else saved.channel.step
         if saved is not None and records.fingerprint() != saved.data:
             raise MechanismMismatch("the checkpoint belongs to other data (or another order of it): nothing was read")
@@ -387,7 +398,7 @@ class _Run:
             else:
                 noisy = torch.from_numpy(self._session.release(query, theta))
                 if self.journal is not None:  # before anything is computed from the release
-                    self.journal.check(step, self._session.history())
+                    self.journal.check(step + 1, self._session.history())
         self._released = step + 1
         return self.records.team.broadcast(noisy)
 
