@@ -34,6 +34,16 @@ def test_another_run_has_another_journal(tmp_path):
     Journal(bytes(32)).check(1, b"another")
 
 
+def test_a_journal_left_by_a_run_that_was_killed_is_not_in_the_way(tmp_path):
+    """Killed after its checkpoint was removed, and before its journal was: the next run has the same names of files."""
+    Journal(KEY, tmp_path / "c").check(1, b"one")
+    following = Journal(bytes(32), tmp_path / "c")
+    following.check(1, b"another")
+    following.require(1, b"another")
+    with pytest.raises(MechanismMismatch):
+        Journal(KEY, tmp_path / "c").check(1, b"another")
+
+
 def test_after_the_end_nothing_is_released(tmp_path):
     journal, copy = Journal(KEY, tmp_path / "c"), Journal(KEY, tmp_path / "copy")
     journal.check(1, b"one")
@@ -52,7 +62,7 @@ def test_a_line_that_a_crash_cut_off_is_not_a_release(tmp_path):
     file = tmp_path / "c.journal"
     lines = file.read_text()
     for cut in range(1, len(lines) - 1):
-        file.write_text(lines + lines.replace("1 ", "2 ")[:cut].rstrip("\n"))
+        file.write_text(lines + lines.replace(" 1 ", " 2 ")[:cut].rstrip("\n"))
         journal = Journal(KEY, tmp_path / "c")
         journal.require(1, b"one")
         journal.check(2, b"two")

@@ -23,7 +23,7 @@ from tacit.ledger.anchor import state_folder
 __all__ = ["Journal"]
 
 _OWNER_ONLY = 0o600
-_LINE = re.compile(r"(\d+) ([0-9a-f]{64})")
+_LINE = re.compile(r"([0-9a-f]{32}) (end|\d+ [0-9a-f]{64})")
 _END = "end"
 
 
@@ -43,8 +43,8 @@ class Journal:
         self._key = hashlib.blake2b(b"journal", digest_size=32, key=key).digest()
         name = hashlib.blake2b(b"name", digest_size=16, key=self._key).hexdigest()
         folder = state_folder("journals")
-        self._far = None if folder is None else _File(folder / name)
-        self._near = None if beside is None else _File(beside.with_name(f"{beside.name}.journal"))
+        self._far = None if folder is None else _File(folder / name, name)
+        self._near = None if beside is None else _File(beside.with_name(f"{beside.name}.journal"), name)
 
     def require(self, count: int, history: bytes) -> None:
         """Refuse to go on from a checkpoint whose journal is missing, or belongs to another run.
@@ -105,7 +105,7 @@ class Journal:
         if self._far is not None:
             with contextlib.suppress(OSError, InvalidInput):
                 self._far.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                write_whole(self._far.path, f"{_END}\n".encode(), mode=_OWNER_ONLY)
+                write_whole(self._far.path, f"{self._far.run} {_END}\n".encode(), mode=_OWNER_ONLY)
         if self._near is not None:
             self._near.path.unlink(missing_ok=True)
 
@@ -117,15 +117,18 @@ class Journal:
 
 
 class _File:
-    """Lines that are appended by any number of processes; of several with one number the first counts."""
+    """Lines that are appended by any number of processes; of several with one number the first counts.
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    A file may hold lines of an earlier run, whose checkpoint lay at the same path and which was killed before its end.
+    """
+
+    def __init__(self, path: Path, run: str) -> None:
+        self.path, self.run = path, run
         self._seen: dict[str, str] = {}
         self._read = 0
 
     def lines(self) -> dict[str, str]:
-        """All lines by number; only what was appended since is read."""
+        """All lines of the run by number; only what was appended since is read."""
         try:
             with self.path.open() as file:
                 if self._read > os.fstat(file.fileno()).st_size:
@@ -139,8 +142,9 @@ class _File:
         self._read += len(whole)
         for line in whole.splitlines():
             found = _LINE.fullmatch(line)  # a line that a crash cut off is not one: its result was not used
-            if found or line == _END:
-                self._seen.setdefault(found[1] if found else _END, found[2] if found else "")
+            if found and found[1] == self.run:
+                number, _, name = found[2].partition(" ")
+                self._seen.setdefault(number, name)
         return self._seen
 
     def append(self, line: str) -> None:
@@ -149,7 +153,7 @@ class _File:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NOFOLLOW", 0)
         descriptor = os.open(self.path, flags, _OWNER_ONLY)
         try:
-            os.write(descriptor, f"\n{line}\n".encode())
+            os.write(descriptor, f"\n{self.run} {line}\n".encode())
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
