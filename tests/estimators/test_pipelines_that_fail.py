@@ -137,7 +137,8 @@ def test_private_scalers_bound_what_follows():
 
 
 def test_a_function_of_ones_own_is_declared_finite():
-    model = make_pipeline(sk.FunctionTransformer(np.sqrt), DPStandardScaler(epsilon=1.0, delta=1e-5, feature_bounds=(0, 1)))
+    scaler = DPStandardScaler(epsilon=1.0, delta=1e-5, feature_bounds=(0, 1))
+    model = make_pipeline(sk.FunctionTransformer(np.sqrt), scaler)
     assert any("finite" in mark for mark in certificate_of(model.fit(X)).marks)
 
 

@@ -205,7 +205,7 @@ def test_sqlites_own_files_are_not_written_through_links(folder, tmp_path, suffi
     victim = tmp_path / "victim"
     victim.write_text("")
     (folder / f"ledger{suffix}").symlink_to(victim)
-    with pytest.raises(LedgerError, match="left of a ledger that is gone.*remove it"):
+    with pytest.raises(LedgerError, match=r"left of a ledger that is gone.*remove it"):
         spend(folder / "ledger", 2)
     (folder / f"ledger{suffix}").unlink()
     spend(folder / "ledger", 1)

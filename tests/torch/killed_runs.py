@@ -37,7 +37,8 @@ def watch(side: Path, mutant: str) -> None:
     def released(self: Any, query: Any, theta: Any) -> Any:
         noisy = release(self, query, theta)
         (sums,) = clean.pop()
-        line = f"{digest(np.frombuffer(self.secret, np.uint8))} {self.step} {digest(sums)} {digest(noisy.numpy() - sums)}"
+        run = digest(np.frombuffer(self.secret, np.uint8))
+        line = f"{run} {self.step} {digest(sums)} {digest(noisy.numpy() - sums)}"
         os.write(out, f"{line}\n".encode())
         return noisy
 

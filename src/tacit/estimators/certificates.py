@@ -23,8 +23,8 @@ def certificate_of(model: Any) -> Certificate:
 
     Assumptions: the steps were fitted once, on the same records; earlier fits (a grid search, a repeated call) are
     known to the ledger only. A FunctionTransformer must treat each record by itself, have a finite value for each, and
-    hold no statistics of the data: the certificate carries marks that say so. A certificate is about what was learned; transformed records are
-    still private.
+    hold no statistics of the data: the certificate carries marks that say so. A certificate is about what was learned;
+    transformed records are still private.
 
     Args:
         model: a fitted Pipeline, ColumnTransformer, FeatureUnion, or one estimator; nested as you like.

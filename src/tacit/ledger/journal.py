@@ -64,8 +64,8 @@ class Journal:
         if found != {name}:
             beside = "" if self._near is None else f" ({str(self._near.path)!r})"
             raise MechanismMismatch(
-                f"the journal of this checkpoint{beside} is missing or another run's, so what was released since cannot"
-                " be known: bring it with the checkpoint, or share TACIT_STATE_DIR; or begin a new run, which is charged"
+                f"the journal of this checkpoint{beside} is missing or another run's, so what was released since is"
+                " not known: bring it with the checkpoint, share TACIT_STATE_DIR, or begin a new run, which is charged"
             )
 
     def check(self, count: int, history: bytes) -> None:
@@ -93,9 +93,9 @@ class Journal:
             written += 1
             if _END in lines or lines.get(number) != name:
                 raise MechanismMismatch(
-                    f"release {count} was made before, from this checkpoint or a copy of it, with another result: another "
-                    "model, loss, optimizer or machine would spend the budget twice; go on exactly as before, or begin "
-                    "a new run"
+                    f"release {count} was made before, from this checkpoint or a copy of it, with another result: "
+                    "another model, loss, optimizer or machine would spend the budget twice; go on exactly as before, "
+                    "or begin a new run"
                 )
         if not written:
             raise InvalidInput("the journal of this run cannot be written: set TACIT_STATE_DIR to a writable folder")

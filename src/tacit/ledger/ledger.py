@@ -16,7 +16,7 @@ from tacit.errors import LedgerError
 from tacit.ledger import anchor as anchors
 from tacit.ledger import opening, places, store, summary
 from tacit.ledger.certificate import Certificate, Claim, encodable, read_claim
-from tacit.ledger.chain import DamageError, Entry, Genesis, Tip
+from tacit.ledger.chain import DamageError, Entry, Tip
 from tacit.ledger.filters import Charge, admits, basic_charge, gaussian_charge
 
 __all__ = ["Ledger"]

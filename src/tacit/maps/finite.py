@@ -1,7 +1,7 @@
 """Whether public steps are finite for every finite record: one that raises or overflows would tell of a record.
 
-In ``features=`` of an estimator a record on which the steps fail counts as zero (``PublicSteps``). In scikit-learn's own
-pipelines nothing stands between a step and the next one: a single value may end the fit, and that is an output.
+In ``features=`` of an estimator a record on which the steps fail counts as zero (``PublicSteps``). In scikit-learn's
+own pipelines nothing stands between a step and the next one: a single value may end the fit, and that is an output.
 """
 
 from __future__ import annotations

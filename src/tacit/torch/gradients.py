@@ -166,6 +166,9 @@ class PerRecordGradients(Query):
 
         Every chunk has random numbers of its own, so that a record that fails half way does not change what dropout
         does to others.
+
+        Yields:
+            Pieces, in the order of the records.
         """
         size = min(self.chunk, max(len(rows), 1))
         like = next(iter(self.objective.trainable().values()))
@@ -182,6 +185,9 @@ class PerRecordGradients(Query):
 
         What is computed for a record then does not depend on how many others were read with it (except for the last
         bits, where its place in the chunk matters).
+
+        Returns:
+            ``size`` records.
         """
         if len(places) == size:
             return records
@@ -189,14 +195,15 @@ class PerRecordGradients(Query):
         padding = made_up(records, size, self._fill)
         return tuple(p.index_copy(0, at.to(p.device), part) for p, part in zip(padding, records, strict=True))
 
-    def _differentiated(
-        self, at: Parameters, records: Record, places: NDArray[np.intp], seed: int
-    ) -> Iterator[_Piece]:
+    def _differentiated(self, at: Parameters, records: Record, places: NDArray[np.intp], seed: int) -> Iterator[_Piece]:
         """Gradients of the records at ``places``, without those that fail.
 
         A record fails if it fails by itself. It is replaced by a made-up one, and the chunk is differentiated again in
         the same shape. If this fails, too (made-up records fail at these parameters, or a record fails in company
         only), every record is differentiated by itself. Whatever happens, no error is told: it could be a record's.
+
+        Yields:
+            One piece, or one for each record.
         """
         size, found = len(records[0]), self._tried(at, records, seed)
         if found is None:

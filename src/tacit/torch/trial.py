@@ -137,4 +137,3 @@ def _copied(model: nn.Module, loss_fn: Any) -> tuple[nn.Module, Any] | None:
     except Exception:  # e.g. locks, generators, tensors inside a graph
         return None
     return out
-
