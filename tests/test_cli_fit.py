@@ -568,6 +568,11 @@ def test_a_ledger_is_charged_until_it_is_empty() -> None:
     assert "1 entry" in ok("ledger", "study.ledger")
     (entry,) = Ledger("study.ledger").entries()
     assert entry.note == "DPLogisticRegression"
+    for file in Path().glob("study.ledger*"):
+        file.unlink()
+    again = ("ledger", "study.ledger", "--epsilon", "6", "--delta", "1e-5")
+    assert "held 1 entry" in one_line(run(*again))
+    assert "0 entries" in ok(*again, "--new")
 
 
 def test_faults_in_the_data_cost_nothing() -> None:

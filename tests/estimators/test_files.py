@@ -318,6 +318,7 @@ PIPELINES = {
     "theirs": (
         make_pipeline(
             SimpleImputer(strategy="constant", fill_value=0.5, keep_empty_features=True),
+            BoundsScaler((-5, 5)),
             PolynomialFeatures(2),
             CLASSIFIER,
         ),

@@ -128,11 +128,12 @@ def ledger(
     path: Annotated[Path, typer.Argument(help="The file of the ledger.")],
     epsilon: Annotated[float | None, typer.Option("--epsilon", help="The total ε of a new ledger.")] = None,
     delta: Annotated[float | None, typer.Option("--delta", help="The total δ of a new ledger.")] = None,
+    new: Annotated[bool, typer.Option("--new", help="Give up the ledger that was here before and is gone.")] = False,
 ) -> None:
     """Show what a budget has spent, or start one: tacit ledger study.ledger --epsilon 3 --delta 1e-6."""
     from tacit.ledger import Ledger
 
-    found = Ledger(path, epsilon, delta)
+    found = Ledger(path, epsilon, delta, new=new)
     for line in (found.spent(), found.remaining()):
         typer.echo(str(line))
 

@@ -48,7 +48,7 @@ def _zeroed(rows: Tensor, keep: Tensor | None) -> Tensor:
     Zero times NaN is NaN, so weights of zero would not do; and a product of fewer rows rounds the others differently.
 
     Returns:
-        As many rows as there were.
+        As many rows.
     """
     return rows.double() if keep is None else torch.where(keep[:, None], rows.double(), 0.0)
 

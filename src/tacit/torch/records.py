@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Self, cast
@@ -25,7 +25,10 @@ from tacit.errors import InvalidInput, MechanismMismatch
 from tacit.inputs.tables import check_entries
 from tacit.torch.objective import Record
 
-__all__ = ["Group", "Records", "Team", "like_parameters", "reseed", "seeded"]
+__all__ = ["FILLS", "Fill", "Group", "Records", "Team", "like_parameters", "made_up", "reseed", "seeded", "zeros"]
+
+Fill = Callable[[Tensor], float]
+"""The value of the entries of a part of a made-up record."""
 
 LOOKED_AT = 5
 """Number of a dataset's first items whose shapes are looked at; the shape that most of them have is tried."""
@@ -73,6 +76,7 @@ class Records:
         self._tensors: Record | None = None
         self._dataset: Dataset[Any] | None = None
         self._digest: bytes | None = None
+        self._usual: Record | None = None
         if type(data) is TensorDataset:  # a subclass may compute its items
             self._tensors = data.tensors
         elif isinstance(data, Tensor | np.ndarray):
@@ -180,11 +184,11 @@ class Records:
         if type(source) is TensorDataset:
             tensors = source.tensors
         if tensors is None and look and self._count:
-            tensors = self._usual_item()
+            self._usual = tensors = self._usual or self._usual_item()
         return None if tensors is None else tuple(part.new_empty((0, *part.shape[1:])) for part in tensors)
 
     def _usual_item(self) -> Record:
-        """An item of the shape that most of the first ones have."""
+        """Tensors without rows, of the shapes and types that most of the first items have."""
         count = min(LOOKED_AT, self._count)
         with seeded(0):
             items = [item for item in map(self._item_or_none, range(count)) if item is not None]
@@ -194,7 +198,7 @@ class Records:
                 "(inputs…, target); look at data[0]"
             )
         usual, _ = Counter(_form(item) for item in items).most_common(1)[0]
-        return next(item for item in items if _form(item) == usual)
+        return next(tuple(part[:0] for part in item) for item in items if _form(item) == usual)
 
     def fingerprint(self) -> bytes:
         """Digest of every record, **secret**: a checkpoint stores it to recognise its data. Computed once."""
@@ -283,6 +287,37 @@ class Team:
         dist.all_reduce(high, dist.ReduceOp.MAX)
         if not torch.equal(low, high):
             raise MechanismMismatch(f"the processes hold different {what}: give each of them the same")
+
+
+def zeros(part: Tensor) -> float:
+    """Zero, a valid index and label."""
+    return 0
+
+
+def _one(part: Tensor) -> float:
+    return 1
+
+
+def _share(part: Tensor) -> float:
+    return 1 / max(part.shape[-1], 1) if part.is_floating_point() and part.ndim > 1 else 1
+
+
+FILLS: tuple[Fill, ...] = (zeros, _one, _share)
+"""Zeros; then, for models that look at values, ones, and shares of one."""
+
+
+def made_up(like: Record, count: int, fill: Fill) -> Record:
+    """Made-up records.
+
+    Args:
+        like: tensors whose shapes (without the leading axis) and types are taken.
+        count: how many.
+        fill: the value of each part.
+
+    Returns:
+        One tensor per part.
+    """
+    return tuple(part.new_full((count, *part.shape[1:]), fill(part)) for part in like)
 
 
 def like_parameters(records: Record, parameter: Tensor) -> Record:
