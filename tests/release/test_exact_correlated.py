@@ -22,7 +22,7 @@ from tacit.release.query import Grid
 
 RNG = np.random.default_rng(11)
 TABLE = RNG.normal(size=(40, 3))
-BANDS = RNG.uniform(-0.5, 0.5, size=(7, 3)) + [1.0, 0.0, 0.0]
+BANDS = RNG.uniform(-0.5, 0.5, size=(7, 3)) + np.eye(3)[0]
 STRATEGIES = {
     "toeplitz": CorrelatedNoise.toeplitz([1.0, -0.37, 0.21, 0.03]).rounded(),
     "columns": CorrelatedNoise(FrozenArray(BANDS)).rounded(10),
@@ -94,7 +94,11 @@ def test_releases_are_what_explicit_matrices_of_python_integers_give(monkeypatch
     mixed = python_product(K, spy.sums)
     r = [[a + int(b) for a, b in zip(row, R[0], strict=True)] for row, R in zip(mixed, spy.noise, strict=True)]
     grid = Fraction(VectorSum(1.0).grid(np.nextafter(2 / 0.8, 3) / noise.unit).unit)
-    assert all(Fraction(x) == grid * unit * k for row, ks in zip(spy.released, r, strict=True) for x, k in zip(row, ks))
+    assert all(
+        Fraction(x) == grid * unit * k
+        for row, ks in zip(spy.released, r, strict=True)
+        for x, k in zip(row, ks, strict=True)
+    )
     C = noise.to_dense(7)
     np.testing.assert_allclose(found, np.linalg.solve(C, np.array(spy.released)), rtol=1e-10, atol=1e-10)
     np.testing.assert_array_equal(np.rint(C @ found / float(grid * unit)), np.array(r, float))
@@ -270,7 +274,8 @@ def test_rounding_lengthens_no_column_and_no_pattern_of_visits(bits):
         noise = plain.rounded(bits)
         assert (C.rounded(bits).column_norms <= C.column_norms).all()
         np.testing.assert_array_equal(C.rounded(bits).bands, noise.bands.values)
-        assert noise.unit is not None and noise.rounded(bits) == noise
+        assert noise.unit is not None
+        assert noise.rounded(bits) == noise
         for sampling in (FullBatch(), Separated(3, 4)):
             here = participation_sensitivity(noise, C.steps, sampling)
             assert here <= participation_sensitivity(plain, C.steps, sampling) * (1 + 1e-12)  # C ≥ 0, so |KᵀK| ≤ |CᵀC|

@@ -14,7 +14,7 @@ from tacit.accounting.bounds import Bound, Combination, assumptions_of, combine,
 from tacit.accounting.curve import Gaussian
 from tacit.accounting.theorem import EVERY_ITERATE, Assumption, Theorem
 from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
-from tacit.mechanism import Adjacency, Part, Plan
+from tacit.mechanism import Adjacency, Arithmetic, Part, Plan
 
 __all__ = ["Certificate", "certify"]
 
@@ -110,6 +110,12 @@ class Certificate:
     def unit(self) -> str:
         """Whose data is protected."""
         return self._plan.unit
+
+    @property
+    def arithmetic(self) -> str:
+        """ "exact" if every part runs on integers, else "float": then low-order bits may tell records apart."""
+        ways = {getattr(part, "arithmetic", Arithmetic.FLOAT) for part in self._plan}
+        return Arithmetic.EXACT.value if ways == {Arithmetic.EXACT} else Arithmetic.FLOAT.value
 
     @property
     def theorems(self) -> tuple[Theorem, ...]:

@@ -1,5 +1,6 @@
 """Descriptions of private computations: public, frozen, hashable, free of data."""
 
+from tacit.mechanism.batches import batch_count, batch_runs, batch_sizes
 from tacit.mechanism.frozen import FrozenArray, Schedule
 from tacit.mechanism.mechanism import Adjacency, Arithmetic, Mechanism, Part, Plan, Selection, Trials
 from tacit.mechanism.noise import CorrelatedNoise, Independent, Noise
@@ -14,9 +15,6 @@ from tacit.mechanism.sampling import (
     Separated,
     Shuffled,
     WithoutReplacement,
-    batch_count,
-    batch_runs,
-    batch_sizes,
 )
 from tacit.mechanism.view import (
     AllIterates,

@@ -300,6 +300,12 @@ class Selection:
         return self.base[0].unit
 
     @property
+    def arithmetic(self) -> Arithmetic:
+        """Exact if all that a candidate and its score do is."""
+        exact = all(part.arithmetic is Arithmetic.EXACT for part in (*self.base, *self.holdout))
+        return Arithmetic.EXACT if exact else Arithmetic.FLOAT
+
+    @property
     def start(self) -> Start:
         """Where candidates start."""
         return self.base[0].start
