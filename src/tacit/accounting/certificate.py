@@ -113,7 +113,7 @@ class Certificate:
 
     @property
     def arithmetic(self) -> str:
-        """ "exact" if every part runs on integers, else "float": then low-order bits may tell records apart."""
+        """In which numbers it runs: "exact" if every part does, else "float"; then low bits may tell records apart."""
         ways = {getattr(part, "arithmetic", Arithmetic.FLOAT) for part in self._plan}
         return Arithmetic.EXACT.value if ways == {Arithmetic.EXACT} else Arithmetic.FLOAT.value
 

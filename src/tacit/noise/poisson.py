@@ -2,8 +2,8 @@
 
 With U uniform on [0, 1), K is the smallest k with U·e^m < S_k = Σ_{j≤k} m^j/j!, so P(K ≤ k) = S_k/e^m. m is a float,
 hence a fraction. Integers bound every S_k and e^m from both sides, and U from its first bits; where they do not decide
-a comparison, more bits of U are drawn and all bounds are made again, finer. Nothing is approximated: a law at distance τ
-from Poisson's would add τ to the δ of a search, and this one adds nothing.
+a comparison, more bits of U are drawn and all bounds are made again, finer. Nothing is approximated: a law at a
+distance τ from Poisson's would add τ to the δ of a search, and this one adds nothing.
 """
 
 from __future__ import annotations
