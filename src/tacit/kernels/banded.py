@@ -251,4 +251,4 @@ def integer_row(ring: Integers, coefficients: Integers, t: int, sums: Integers) 
         for j in range(out.size):
             out[j] += k * row[j]
     ring[t % slots] = sums
-    return out
+    return out  # type: ignore[no-any-return]

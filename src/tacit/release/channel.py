@@ -226,7 +226,7 @@ class Channel:
         if self._sums is None:
             self._sums = self._mixed.init(clean.size)
         r = self._mixed.mixed(self._sums, index, clean.reshape(-1)).reshape(clean.shape) + R
-        return self._mixed.solved(self._sums, index, (r * unit).reshape(-1)).reshape(clean.shape)
+        return self._mixed.solved(self._sums, index, np.asarray(r * unit, np.float64).reshape(-1)).reshape(clean.shape)
 
     def take_all(self, query: Bounded, sizes: NDArray[np.int64], content: Callable[[], bytes]) -> Array:
         """The noise of all remaining releases at once, for a sweep in compiled code; nothing is left afterwards.
