@@ -13,6 +13,7 @@ from tacit.errors import InvalidInput, NotCovered
 from tacit.mechanism import (
     Adjacency,
     AllIterates,
+    Arithmetic,
     BlockSweeps,
     Cyclic,
     Evidence,
@@ -29,6 +30,7 @@ from tacit.mechanism import (
 
 __all__ = [
     "ANY_VIEW",
+    "ARITHMETIC",
     "EVERY_ITERATE",
     "PUBLIC_NUMBERS",
     "SECRET_DURATION",
@@ -151,7 +153,7 @@ class Theorem(ABC):
 
     def assumptions(self, part: Any) -> tuple[Assumption, ...]:
         """What the bound rests on."""
-        return (_bounded(part), *_sampled(part), PUBLIC_NUMBERS)
+        return (_bounded(part), *_sampled(part), ARITHMETIC[part.arithmetic], PUBLIC_NUMBERS)
 
     def apply(self, part: Any) -> Curve:
         """The curve, or a refusal that names the first gap.
@@ -244,6 +246,16 @@ PUBLIC_NUMBERS = Assumption(
     "bounds, clips, classes, sizes and settings were not chosen by looking at the records", Evidence.DECLARED
 )
 """What no program can see, and users break most."""
+ARITHMETIC = {
+    Arithmetic.EXACT: Assumption(
+        "arithmetic: sums of integers on a public grid and noise with exact probabilities", Evidence.ENFORCED
+    ),
+    Arithmetic.FLOAT: Assumption(
+        "arithmetic: floating point; low-order bits of what is released are assumed not to be inspected",
+        Evidence.DECLARED,
+    ),
+}
+"""In which numbers a mechanism runs: theorems are about real numbers, of which floating point releases more bits."""
 SECRET_DURATION = Assumption("nobody learns anything from how long the run takes", Evidence.DECLARED)
 
 

@@ -182,6 +182,8 @@ class Mechanism:
             _check_axis(name, getattr(self, name), kind, example)
         self.view.check(self.ratio, self.steps, self.releases)
         self.sampling.check(self.steps)
+        if self.arithmetic is Arithmetic.EXACT:
+            self.noise.check_exact()
 
     def _ratio_schedule(self) -> Schedule:
         if isinstance(self.ratio, Schedule) and len(self.ratio) == self.steps * self.releases:
@@ -211,6 +213,7 @@ class Mechanism:
             replace(plain, sampling=Cyclic(3), noise=noise, view=hidden),
             replace(plain, ratio=Schedule([0.0, 0.5, 1.0], [4, 4, 4]), releases=2, label="two sums per step"),
             replace(plain, arithmetic=Arithmetic.EXACT),
+            replace(plain, noise=noise, arithmetic=Arithmetic.EXACT),
         )
 
 
@@ -295,6 +298,12 @@ class Selection:
     def unit(self) -> str:
         """The privacy unit of the candidates."""
         return self.base[0].unit
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """Exact if all that a candidate and its score do is."""
+        exact = all(part.arithmetic is Arithmetic.EXACT for part in (*self.base, *self.holdout))
+        return Arithmetic.EXACT if exact else Arithmetic.FLOAT
 
     @property
     def start(self) -> Start:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from tacit._registry import claim, drop_inherited
 from tacit.kernels.clipping import clipped_total
+from tacit.kernels.dyadic import exponent
 from tacit.kernels.lattice import FLUSH, PRODUCT_BITS, lattice_total
 from tacit.records import Rows
 
@@ -95,12 +96,6 @@ class Grid:
 def root_above(square: float) -> float:
     """A float just above √square: a bound that rounding must not make smaller."""
     return float(np.nextafter(math.sqrt(square), math.inf))
-
-
-def exponent(value: float) -> int:
-    """The smallest e with value ≤ 2^e."""
-    mantissa, e = math.frexp(value)
-    return e - (mantissa == 0.5)
 
 
 def integer_sums(values: Array, members: Members) -> NDArray[np.int64]:
