@@ -73,7 +73,7 @@ def test_sampled_mechanisms_and_unregistered_sweeps_are_refused(three):
 def test_the_budget_is_spent_before_the_sweep_runs(three, monkeypatch):
     session = three()
 
-    def interrupted(self, rows, state, noise):
+    def interrupted(self, rows, state, noise, grid):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(CoordinateSweep, "run", interrupted)
@@ -115,6 +115,9 @@ def test_a_sweep_needs_all_records_in_memory(opened):
             for rows in super().parts():
                 yield rows.take(np.arange(2))
                 yield rows.take(np.arange(2, len(rows)))
+
+        def whole(self):
+            return None
 
     session = opened(CERTIFICATE, _InTwoParts(table(), np.ones(3)))
     with pytest.raises(MechanismMismatch, match="in memory"):

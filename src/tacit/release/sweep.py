@@ -6,7 +6,8 @@ therefore takes the noise of all its releases at once and alternates
     noisy = clipped_sum(rows, state, k) + noise[k],     state = apply(rows, state, noisy, k)
 
 inside. ``clipped_sum`` reads records and is subject to record-and-replay; ``apply`` is post-processing of ``noisy``;
-``run`` fuses them and is tested to do the same. A state holds values per record (predictions, kept up to date with the
+``run`` fuses them and is tested to do the same. In exact arithmetic all releases share one public grid; sums and noise
+are int64 in its unit g, ``noisy`` is g·(q + R), and ``run`` is tested to do the same to the bit. A state holds values per record (predictions, kept up to date with the
 released coefficients), so it stays inside: a session hands out ``released(state)`` only.
 """
 
@@ -18,8 +19,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.errors import MechanismMismatch
 from tacit.records import Rows
-from tacit.release.query import Bounded, Example
+from tacit.release.query import Bounded, Example, Grid, Sums
 
 __all__ = ["Sweep"]
 
@@ -37,21 +39,29 @@ class Sweep(Bounded, ABC):
     name: ClassVar[str]
     sizes: NDArray[np.int64]
 
-    @abstractmethod
-    def start(self, rows: Rows, w: Array) -> Any:
-        """The state at public (or released) coefficients."""
+    def grid(self, sigma: float) -> Grid:
+        """The lattice of a sweep whose largest noise has deviation σ; a sweep with integer sums overrides this.
+
+        Raises:
+            MechanismMismatch: if it has none.
+        """
+        raise MechanismMismatch(f"{type(self).__name__} has no integer sums: use arithmetic='float'")
 
     @abstractmethod
-    def clipped_sum(self, rows: Rows, state: Any, k: int) -> Array:
-        """The k-th sum at ``state``, without noise: ``sizes[k]`` numbers."""
+    def start(self, rows: Rows, w: Array) -> Any:
+        """The state at public (or released) coefficients; what it keeps of a record is that record's, to the bit."""
+
+    @abstractmethod
+    def clipped_sum(self, rows: Rows, state: Any, k: int, grid: Grid | None = None) -> Sums:
+        """The k-th sum at ``state``, without noise: ``sizes[k]`` numbers, int64 in units of a grid if there is one."""
 
     @abstractmethod
     def apply(self, rows: Rows, state: Any, noisy: Array, k: int) -> Any:
         """The next state; it reads records only to keep predictions up to date with the released part."""
 
     @abstractmethod
-    def run(self, rows: Rows, state: Any, noise: Array) -> Any:
-        """Every release: the same as alternating ``clipped_sum`` and ``apply``, fused."""
+    def run(self, rows: Rows, state: Any, noise: Sums, grid: Grid | None = None) -> Any:
+        """Every release: the same as alternating ``clipped_sum`` and ``apply``, fused; noise in units of the grid."""
 
     @abstractmethod
     def released(self, state: Any) -> Array:
