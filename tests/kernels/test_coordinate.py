@@ -231,6 +231,7 @@ def test_a_row_major_matrix_is_refused():
 
 
 UNIT = 2.0**-20
+ROWS = ([1.0, -2.0, 1.0], [1e200, 1e-200, 0.0], [1e-170, 0, 1e100], [3e299, -1e300, 1e292], [1.7e308, 9e307, 1e308])
 LAYOUTS = pytest.mark.parametrize("layout", ["float64", "float32", "CSC"])
 
 
@@ -242,7 +243,9 @@ def integer_sum(layout, X, z, j, clip, loss, parameter, unit=UNIT):
 
 def integer_block(layout, X, z, block, whiten, bound, loss, parameter, unit=UNIT):
     rest = (z, block, whiten, bound, loss, parameter, unit)
-    return kernels.block_sum_sparse(*columns(X), z.size, *rest) if layout == "CSC" else kernels.block_sum_dense(X, *rest)
+    return (
+        kernels.block_sum_sparse(*columns(X), z.size, *rest) if layout == "CSC" else kernels.block_sum_dense(X, *rest)
+    )
 
 
 FINEST = (2.0**-52, 2.0**52)
@@ -300,7 +303,7 @@ def test_integers_are_those_of_each_record_alone(layout, loss, parameter):
 def test_predictions_of_a_sweep_are_those_of_each_record_alone(layout, loss, parameter):
     """Given what was released: the rows of a table, of its first rows, and of the table among others."""
     for n in (1, 5, 8, 13, 67):
-        X, z, w, order, (noise, clip, *rest) = problem(n, n, 5, dtype=np.float32 if layout == "float32" else np.float64)
+        X, z, w, order, (noise, _, *rest) = problem(n, n, 5, dtype=np.float32 if layout == "float32" else np.float64)
         other = np.asfortranarray(np.concatenate([X[::-1], 1 - X, X[: n // 2]]))
         ends = []
         for table, start in ((X, z), (other, np.concatenate([z[::-1], z, z[: n // 2]]))):
@@ -353,8 +356,8 @@ def test_no_integer_exceeds_its_bound_whatever_z_is(loss, parameter):
     rng = np.random.default_rng(0)
     for unit in (2.0**-39, 2.0**-20, 0.5, 4.0):
         most = int(1 / unit) if unit <= 1 else 0
-        for value in (*MAD, *rng.normal(size=30)):
-            for row in ([1.0, -2.0, 1.0], [1e200, 1e-200, 0.0], [1e-170, 0, 1e100], [3e299, -1e300, 1e292], rng.normal(size=3)):
+        for value in (*MAD, 1e-170, *rng.normal(size=30)):
+            for row in (*ROWS, rng.normal(size=3)):
                 X, z = np.asfortranarray([row]), np.full(1, value)
                 for clip in (1e-300, 0.1, 1e200):
                     assert abs(integer_sum("float64", X, z, 0, clip, loss, parameter, unit)) <= most

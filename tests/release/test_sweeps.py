@@ -220,8 +220,8 @@ def test_names_of_exact_noise_hold_grid_and_scale(three):
         drawn[bound, unit] = noise * unit / bound
     correlations = np.corrcoef(np.array(list(drawn.values())))[np.triu_indices(4, 1)]
     assert np.abs(correlations).max() < 0.08
-    again, _ = three(certificate=certificate, resume=kept)._channel(0).take_all(
-        Coarse(1.0, 0.25), sizes, lambda: b"content"
+    again, _ = (
+        three(certificate=certificate, resume=kept)._channel(0).take_all(Coarse(1.0, 0.25), sizes, lambda: b"content")
     )
     np.testing.assert_array_equal(again * 0.25, drawn[1.0, 0.25])
 

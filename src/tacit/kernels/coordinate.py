@@ -137,8 +137,8 @@ def coordinate_sum_sparse(
 ) -> Any:
     """As ``coordinate_sum_dense``, over the non-zeros of column j."""
     column, (grid, kind) = slice(indptr[j], indptr[j + 1]), _lattice(unit)
-    rest = (z, float(clip_j), np.zeros(1, kind), 0)
-    return sweeps.column_sum_sparse(*_kind(loss, parameter), grid, data[column], indices[column], *rest)
+    rest: tuple[Any, ...] = (data[column], indices[column], z, float(clip_j), np.zeros(1, kind), 0)
+    return sweeps.column_sum_sparse(*_kind(loss, parameter), grid, *rest)
 
 
 def _step(w: Array, j: int, noisy: float, settings: tuple[Array, Array, Array, Array, Array]) -> float:
@@ -199,10 +199,11 @@ def block_sum_dense(
 ) -> Any:
     """Σᵢ vᵢ min(1, bound/‖vᵢ‖), vᵢⱼ = φ′(zᵢ)xᵢⱼ whitenⱼ for j in the block; nothing where ‖vᵢ‖/bound exceeds 1e154.
 
-    On a grid: int64, in units of g·bound; each record's integers are rounded toward zero, of norm at most 1/g.
+    Returns:
+        One number per coordinate of the block; on a grid int64 in units of g·bound, of norm at most 1/g per record.
     """
     grid, kind = _lattice(unit)
-    out = np.zeros(block.size, kind)
+    out: Noise = np.zeros(block.size, kind)
     sweeps.block_sum(*_kind(loss, parameter), grid, _columns(X), z, block, whiten, float(bound), out)
     return out
 
@@ -222,6 +223,7 @@ def block_sum_sparse(
 ) -> Any:
     """As ``block_sum_dense``; two vectors of length n are its scratch."""
     grid, kind = _lattice(unit)
-    X, out = (data, indices, indptr), np.zeros(block.size, kind)
+    out: Noise = np.zeros(block.size, kind)
+    X = (data, indices, indptr)
     sweeps.block_sum_sparse(*_kind(loss, parameter), grid, X, z[:n], block, whiten, float(bound), out)
     return out

@@ -21,6 +21,7 @@ __all__ = [
     "lattice_total",
     "row_integers",
     "row_integers_sparse",
+    "square_sums",
     "truncated",
 ]
 
@@ -164,6 +165,42 @@ def row_integers_sparse(columns: Columns, m: int, bits: int) -> tuple[NDArray[np
     for i in range(m):
         square[i] = np.sqrt(square[i]) * (1.0 + (starts.size + 8) * 2.0**-52)
     return out, scale, square
+
+
+@jit_exact_sums
+def _sum(integers: Array) -> float:
+    total = 0.0
+    for i in range(integers.size):
+        total += integers[i]
+    return total
+
+
+@jit
+def square_sums(XT: NDArray[Any], weights: Array, unit: float) -> Integers:
+    """Σ_i min((x_ij·weight_j)², 1) for every column, each square rounded toward zero to a grid.
+
+    Squares are made in a loop of their own: where sums may be reordered, the compiler may also reorder a product.
+
+    Args:
+        XT: (p, m), the columns of X.
+        weights: (p,).
+        unit: g, a power of two, at least 2⁻³⁹.
+
+    Returns:
+        (p,), in units of g; a square that is not a number counts as zero.
+    """
+    p, m = XT.shape
+    out, squares = np.zeros(p, np.int64), np.empty(min(m, FLUSH))
+    for j in range(p):
+        weight = weights[j]
+        for first in range(0, m, FLUSH):
+            part = XT[j, first : first + FLUSH]
+            for i in range(part.size):
+                v = np.float64(part[i]) * weight
+                v = v * v if v == v else 0.0
+                squares[i] = np.trunc((v if v < 1.0 else 1.0) / unit)
+            out[j] += np.int64(_sum(squares[: part.size]))
+    return out
 
 
 @jit_exact_sums

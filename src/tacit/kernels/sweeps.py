@@ -1,8 +1,7 @@
 """Clipped coordinate and block gradients of generalised linear models, and whole sweeps of noisy coordinate descent.
 
-Notation: X is (n, p) in Fortran order (float64 or float32), or a canonical CSC matrix (float64 ``data``, int32
-``indices``, int64 ``indptr``, no duplicate entries: a duplicate would be clipped twice). z = Xw − offset, in float64,
-is kept up to date by every function that moves w. The losses, by code, with their derivative φ′(z):
+``tacit.kernels.coordinate`` calls these loops, with X by columns, dense or sparse. z = Xw − offset, in float64, is kept
+up to date by every function that moves w. The losses, by code, with their derivative φ′(z):
 
     SQUARED         z
     HUBER           z clipped to ±parameter
@@ -14,12 +13,10 @@ soft(v, step_l1ⱼ)/(1 + step_l2ⱼ) brought into [lowⱼ, highⱼ] and into the
 
 What bounds a record's influence when a run diverges: ``LIMIT`` keeps w finite, hence z finite as long as |X| ≤ 1e100;
 and whatever z holds, ±∞ and NaN included, no term leaves [−clip, clip]. A NaN term of the squared loss counts 0, the
-other derivatives are bounded and saturate (NaN counts as the upper end of z). Inputs are trusted: finite, of one
-length, indices in range.
+other derivatives are bounded and saturate (NaN counts as the upper end of z).
 
-On a grid of ``unit`` g = 2^e, 1/g ≤ 2³⁹, a term is the integer v/(clipⱼ·g), brought into ±1/g and rounded toward zero;
-sums are int64, noise is integers in the same unit, and G + noise above is clipⱼ·g·(q + R). ``FLUSH`` terms add up
-exactly in float64, whatever their order.
+On a grid of unit g = 2^e, 1/g ≤ 2³⁹, a term is the integer v/(clipⱼ·g), brought into ±1/g and rounded toward zero; sums
+are int64 (``FLUSH`` terms add up exactly in float64), and G + noise above is clipⱼ·g·(q + R), R integer noise.
 
 The compiler may reorder sums and do nothing else: it fuses no operation that is not written as ``fma``, and assumes
 away no NaN. So zᵢ and the term of record i are functions of its own entries and of released numbers to the bit,
@@ -135,6 +132,7 @@ def _clipped(v: float, c: float) -> float:
 
 @_fast
 def derivatives(tag: Tag, shape: Shape, z: Array, out: Array) -> None:
+    """φ′ of every entry of z."""
     for i in range(z.size):
         out[i] = _term(tag, shape, z[i], 1.0)
 
@@ -191,13 +189,22 @@ def column_sum(tag: Tag, shape: Shape, grid: Lattice, z: Array, x: Matrix, clip:
 
 @_fast
 def add(z: Array, delta: float, x: Matrix) -> None:
+    """Add delta·x to z."""
     for i in range(z.size):
         z[i] = _fused(delta, x[i], z[i])
 
 
 @_loop
 def _moving_part(
-    tag: Tag, shape: Shape, grid: Lattice, z: Array, delta: float, previous: Matrix, x: Matrix, scale: float, limit: float
+    tag: Tag,
+    shape: Shape,
+    grid: Lattice,
+    z: Array,
+    delta: float,
+    previous: Matrix,
+    x: Matrix,
+    scale: float,
+    limit: float,
 ) -> float:
     total = 0.0
     for i in range(z.size):
@@ -267,6 +274,7 @@ def column_sum_sparse(
 
 @_loop
 def add_sparse(z: Array, delta: float, data: Array, rows: Indices) -> None:
+    """Add delta·x to z at the non-zeros of a column."""
     for i in range(data.size):
         z[rows[i]] = _fused(delta, data[i], z[rows[i]])
 
@@ -284,9 +292,9 @@ def sweep_sparse(
     rules: Rules,
     total: Array,
 ) -> None:
+    """As ``sweep``, over the non-zeros of a column."""
     data, indices, indptr = X
-    clip, step, l1, l2, low, high = rules
-    K = order.size
+    (clip, step, l1, l2, low, high), K = rules, order.size
     for j in range(w.size):
         total[j] += K * w[j]
     for k in range(K):
@@ -309,11 +317,9 @@ def _scale(d: float, square: float) -> float:
 
 @_inline
 def _shrink(grid: Lattice, m: int) -> float:
-    """1/g, less what rounding can hide of the norm of m entries; rounding toward zero then stays within 1/g.
-
-    The square errs by m·2⁻⁵³ relative, root, quotient and products by 4·2⁻⁵³, and a quotient near 1e-308, which has
-    lost digits, by √m·2⁻⁵¹: together less than (m + 8)·2⁻⁵².
-    """
+    """1/g, less what rounding can hide of the norm of m entries; rounding toward zero then stays within 1/g."""
+    # The square errs by m·2⁻⁵³ relative, root, quotient and products by 4·2⁻⁵³, and a quotient near 1e-308, which has
+    # lost digits, by √m·2⁻⁵¹: together less than (m + 8)·2⁻⁵².
     return 1.0 if len(grid) == 1 else grid[-1] * (1.0 - (m + 8) * 2.0**-52)
 
 
@@ -325,7 +331,15 @@ def _entry(grid: Lattice, u: float, shrink: float) -> float:
 
 @_fast
 def block_sum(
-    tag: Tag, shape: Shape, grid: Lattice, XT: Matrix, z: Array, block: Pointers, whiten: Array, bound: float, out: Noise
+    tag: Tag,
+    shape: Shape,
+    grid: Lattice,
+    XT: Matrix,
+    z: Array,
+    block: Pointers,
+    whiten: Array,
+    bound: float,
+    out: Noise,
 ) -> None:
     """Tiles of rows: the second pass over a tile (the sum) finds in cache what the first (the norms) has read."""
     n, m = z.size, block.size
@@ -354,8 +368,17 @@ def block_sum(
 
 @_fast
 def block_sum_sparse(
-    tag: Tag, shape: Shape, grid: Lattice, X: Columns, z: Array, block: Pointers, whiten: Array, bound: float, out: Noise
+    tag: Tag,
+    shape: Shape,
+    grid: Lattice,
+    X: Columns,
+    z: Array,
+    block: Pointers,
+    whiten: Array,
+    bound: float,
+    out: Noise,
 ) -> None:
+    """As ``block_sum``, over the non-zeros."""
     data, indices, indptr = X
     factor, square = np.empty(z.size), np.zeros(z.size)
     shrink, back = _shrink(grid, block.size), bound if len(grid) == 1 else 1.0

@@ -7,8 +7,9 @@ therefore takes the noise of all its releases at once and alternates
 
 inside. ``clipped_sum`` reads records and is subject to record-and-replay; ``apply`` is post-processing of ``noisy``;
 ``run`` fuses them and is tested to do the same. In exact arithmetic all releases share one public grid; sums and noise
-are int64 in its unit g, ``noisy`` is g·(q + R), and ``run`` is tested to do the same to the bit. A state holds values per record (predictions, kept up to date with the
-released coefficients), so it stays inside: a session hands out ``released(state)`` only.
+are int64 in its unit g, ``noisy`` is g·(q + R), and ``run`` is tested to do the same to the bit. A state holds values
+per record (predictions, kept up to date with the released coefficients), so it stays inside: a session hands out
+``released(state)`` only.
 """
 
 from __future__ import annotations

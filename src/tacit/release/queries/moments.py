@@ -13,7 +13,7 @@ from scipy import sparse
 
 from tacit import _validate
 from tacit.errors import InvalidInput, MechanismMismatch
-from tacit.kernels.lattice import FLUSH, truncated
+from tacit.kernels.lattice import FLUSH, square_sums, truncated
 from tacit.kernels.rows import column_squares
 from tacit.records import Rows
 from tacit.release.query import Example, Grid, Members, Query, Sums, exponent, integer_sums, register, root_above
@@ -310,8 +310,10 @@ class SquareSum(Query):
     def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """One pass over the columns, without a copy."""
         design, weights = rows.design, 1 / np.asarray(self.reach, np.float64)
-        if grid is not None:
+        if grid is not None and (design.sparse or not members.all()):
             return self._integers(design.scaled(weights).squared(), members, grid.unit)
+        if grid is not None:
+            return np.tile(square_sums(design.matrix.T, weights, grid.unit), (len(members), 1))
         if design.sparse or not members.all():
             squares = design.scaled(weights).squared()
             squares = squares.minimum(1.0) if design.sparse else np.minimum(squares, 1.0)
