@@ -7,7 +7,6 @@ a hidden variable that is carried along is a second way for the record into ever
 
 from __future__ import annotations
 
-import weakref
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
-from tacit.errors import InvalidInput, MechanismMismatch
+from tacit._registry import claim, drop_inherited
+from tacit.errors import MechanismMismatch
 from tacit.kernels.clipping import clipped_total
 from tacit.mechanism import Adjacency, BlockSweeps, Cyclic, FullBatch, Mechanism
 from tacit.problem.blocks import Block, GradientStep, Values, joined, separated
@@ -50,12 +50,10 @@ class BlockProblem(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        drop_inherited(cls, BlockProblem, "contributions", ("total", "totals"))
         if cls.__name__.startswith("_"):
             return
-        known = PROBLEMS.get(cls.__name__)
-        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-            raise InvalidInput(f"a problem named {cls.__name__!r} exists already: choose another name")
-        PROBLEMS[cls.__name__] = cls
+        claim(PROBLEMS, cls.__name__, cls, "a problem")
 
     @abstractmethod
     def contributions(self, block: int, values: Values, rows: Rows) -> Array:
@@ -111,18 +109,16 @@ class JacobiCache:
 
     Args:
         problem: whose sums they are.
-        rows: the records that batches are drawn from.
     """
 
-    def __init__(self, problem: BlockProblem, rows: Rows) -> None:
-        self._problem, self._rows = problem, weakref.ref(rows)  # rows keep the cache: a cycle would outlive the fit
+    def __init__(self, problem: BlockProblem) -> None:
+        self._problem = problem
         self._known: tuple[Array, Mask, tuple[Array, ...]] | None = None
 
-    def totals(self, state: Array, mask: Mask) -> tuple[Array, ...]:
-        """Those of the problem, at all blocks as one vector, over the records of a batch."""
+    def totals(self, rows: Rows, state: Array, mask: Mask) -> tuple[Array, ...]:
+        """Those of the problem, at all blocks as one vector, over the records of a batch of these rows."""
         if self._known is None or not (np.array_equal(self._known[0], state) and np.array_equal(self._known[1], mask)):
-            own, rows = state.copy(), self._rows()
-            assert rows is not None
+            own = state.copy()
             self._known = own, mask.copy(), self._problem.totals(_values(own, self._problem), _batch(rows, mask))
         return self._known[2]
 
@@ -185,8 +181,8 @@ class BlockSum(Query):
             if not self.jacobi:
                 values = _values(state, self.problem)
                 return np.asarray(self.problem.total(self.block, values, _batch(rows, mask)), np.float64)
-            cache = rows.kept(("jacobi", self.problem), lambda: JacobiCache(self.problem, rows))
-            return np.asarray(cache.totals(state, mask)[self.block], np.float64)
+            cache = rows.kept(("jacobi", self.problem), lambda: JacobiCache(self.problem))
+            return np.asarray(cache.totals(rows, state, mask)[self.block], np.float64)
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> Example:

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit._registry import drop_inherited
 from tacit.errors import MechanismMismatch
 from tacit.records import Rows
 from tacit.release.query import Bounded, Example, Grid, Sums
@@ -39,6 +40,12 @@ class Sweep(Bounded, ABC):
 
     name: ClassVar[str]
     sizes: NDArray[np.int64]
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for method in ("start", "clipped_sum", "apply"):
+            drop_inherited(cls, Sweep, method, ("run",))
+        drop_inherited(cls, Sweep, "clipped_sum", ("grid",))  # another sum need not be one of integers
 
     def grid(self, sigma: float) -> Grid:
         """The lattice of a sweep whose largest noise has deviation σ; a sweep with integer sums overrides this.
@@ -60,9 +67,24 @@ class Sweep(Bounded, ABC):
     def apply(self, rows: Rows, state: Any, noisy: Array, k: int) -> Any:
         """The next state; it reads records only to keep predictions up to date with the released part."""
 
-    @abstractmethod
     def run(self, rows: Rows, state: Any, noise: Sums, grid: Grid | None = None) -> Any:
-        """Every release: the same as alternating ``clipped_sum`` and ``apply``, fused; noise in units of the grid."""
+        """Every release, ``clipped_sum`` and ``apply`` in turn; an override fuses them, to the same result.
+
+        Args:
+            rows: all records.
+            state: where the sweep starts.
+            noise: of all releases, in units of the grid.
+            grid: of an exact sweep.
+
+        Returns:
+            The last state.
+        """
+        first = 0
+        for k, size in enumerate(self.sizes):
+            noisy = self.clipped_sum(rows, state, k, grid) + noise[first : first + size]
+            state = self.apply(rows, state, noisy if grid is None else noisy * grid.unit, k)
+            first += size
+        return state
 
     @abstractmethod
     def released(self, state: Any) -> Array:

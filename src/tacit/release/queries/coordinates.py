@@ -231,14 +231,9 @@ class CoordinateSweep(Sweep):
 
     def run(self, rows: Rows, state: CoordinateState, noise: Sums, grid: Grid | None = None) -> CoordinateState:
         """All steps; compiled where every step has one coordinate and loss and penalty have compiled code."""
-        steps = len(self.sizes)
         if not self._fused:
-            for k in range(steps):
-                first = int(self._starts[k])
-                noisy = self.clipped_sum(rows, state, k, grid) + noise[first : first + int(self.sizes[k])]
-                state = self.apply(rows, state, noisy if grid is None else noisy * grid.unit, k)
-            return state
-        order = self._blocks.members
+            return super().run(rows, state, noise, grid)  # type: ignore[no-any-return]
+        steps, order = len(self.sizes), self._blocks.members
         scaled = noise * self._clips[order] if grid is None else noise
         state = state.copy()
         inner = self._inner or steps
