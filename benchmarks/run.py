@@ -29,6 +29,7 @@ ONCE = (
     "quadratic",
     "sketches",
     "steps",
+    "exact_cost",
 )
 ALL = (*ONCE, *ACCUMULATE)
 """What ``make bench`` runs; ``features`` is run when it is asked for."""

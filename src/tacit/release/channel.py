@@ -228,11 +228,14 @@ class Channel:
         r = self._mixed.mixed(self._sums, index, clean.reshape(-1)).reshape(clean.shape) + R
         return self._mixed.solved(self._sums, index, np.asarray(r * unit, np.float64).reshape(-1)).reshape(clean.shape)
 
-    def take_all(self, query: Bounded, sizes: NDArray[np.int64], content: Callable[[], bytes]) -> Array:
+    def take_all(
+        self, query: Bounded, sizes: NDArray[np.int64], content: Callable[[], bytes]
+    ) -> tuple[Sums, Grid | None]:
         """The noise of all remaining releases at once, for a sweep in compiled code; nothing is left afterwards.
 
         The whole sweep is debited before a record is read. If the key can be known elsewhere (a checkpoint, a seed),
-        noise is named after everything the sums can depend on besides the noise.
+        noise is named after everything the sums can depend on besides the noise. An exact sweep has one grid, that of
+        its largest σ, and integer noise ⌊σZ/g⌉.
 
         Args:
             query: its bound sets the noise.
@@ -240,28 +243,44 @@ class Channel:
             content: a digest of records, settings and start.
 
         Returns:
-            The noise of all releases, one after another.
+            The noise of all releases, one after another, in units of the grid if there is one; and the grid.
 
         Raises:
-            MechanismMismatch: if the mechanism samples, correlates noise, or has another number of releases.
+            MechanismMismatch: if the mechanism samples, correlates noise, or has another number of releases, or if it
+                is exact and the sweep has no integer sums.
         """
         with self._lock:
             m = self.mechanism
             self._check_owner()
-            if type(m.sampling) is not FullBatch or type(m.noise) is not Independent or m.releases != 1:
-                raise MechanismMismatch("a sweep reads all records at each step, with fresh noise: certify it as such")
-            if self.replicas != 1 or len(sizes) != self.steps_left:
-                raise MechanismMismatch(
-                    f"the sweep makes {len(sizes)} releases, {self.steps_left} are certified and not yet made"
-                )
-            first, self._step, self._members = self._step, m.steps, None
-            sigma = sensitivity(m, query) / m.ratio.to_array()[first:]
+            self._check_sweep(sizes)
+            sigma = sensitivity(m, query) / m.ratio.to_array()[self._step :]
             if not np.isfinite(sigma).all():
                 raise MechanismMismatch("a release with ratio 0 promises infinite noise: leave it out instead")
-            rng = self._streams.at("sweep", first, content() if self._key_is_shared else b"")
+            grid = None
+            if m.arithmetic is Arithmetic.EXACT:
+                sigma = np.nextafter(sigma, np.inf)
+                grid = query.grid(float(sigma.max()))
+            first, self._step, self._members = self._step, m.steps, None
+            scale = sigma if grid is None else sigma / grid.unit
+            name = content() if self._key_is_shared else b""
+            if grid is not None and name:  # one sum on two grids must not be hidden by multiples of the same numbers
+                name = hashlib.sha256(repr(grid).encode() + scale.tobytes() + name).digest()
+            rng = self._streams.at("sweep", first, name)
+            scale = scale[0] if m.ratio.is_constant else np.repeat(scale, sizes)
+            if grid is not None:
+                return rounded_normal(rng, scale, int(sizes.sum())), grid
             noise = rng.standard_normal(int(sizes.sum()))
-            noise *= sigma[0] if m.ratio.is_constant else np.repeat(sigma, sizes)
-            return noise
+            noise *= scale
+            return noise, None
+
+    def _check_sweep(self, sizes: NDArray[np.int64]) -> None:
+        m = self.mechanism
+        if type(m.sampling) is not FullBatch or type(m.noise) is not Independent or m.releases != 1:
+            raise MechanismMismatch("a sweep reads all records at each step, with fresh noise: certify it as such")
+        if self.replicas != 1 or len(sizes) != self.steps_left:
+            raise MechanismMismatch(
+                f"the sweep makes {len(sizes)} releases, {self.steps_left} are certified and not yet made"
+            )
 
     def _check_owner(self) -> None:
         if os.getpid() != self._owner:

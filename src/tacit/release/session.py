@@ -181,8 +181,8 @@ class Session:
         with np.errstate(all="ignore"):  # a warning, or a caller's errstate("raise"), would tell about a record
             rows = self._whole(sweep)
             state = sweep.start(rows, start)
-            noise = self._channel(part).take_all(sweep, sweep.sizes, lambda: sweep.fingerprint(rows, state))
-            return sweep.released(sweep.run(rows, state, noise))
+            noise, grid = self._channel(part).take_all(sweep, sweep.sizes, lambda: sweep.fingerprint(rows, state))
+            return sweep.released(sweep.run(rows, state, noise, grid))
 
     def run_chain(self, chain: Chain[Asked], query: Asked, start: Array, part: int = 0) -> Array:
         """Run a hidden chain to its end and return the last iterate, and nothing else.
