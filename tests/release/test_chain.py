@@ -153,3 +153,22 @@ def test_add_remove_is_refused_because_the_chain_divides_by_n(run):
     m = dataclasses.replace(chain(k=1).mechanism(LEAST_SQUARES, 3.0), adjacency="add-remove")
     with pytest.raises(MechanismMismatch, match="divides by n"):
         run(chain(k=1), LEAST_SQUARES, m)
+
+
+def test_a_step_beyond_the_public_ball_does_not_expand():
+    """Gradients clip θ beyond 1e9: were that a part of the gradient alone, a certified c = 1 would be √2 (errata T17)."""
+    query = LossGradient(Squared(), 1e12, 2**0.5)  # β = 2
+    rows, one = Rows(np.ones((1, 2)), np.zeros(1)), np.ones((1, 1), bool)
+    c = GradientChain(Schedule.constant(1.0, 2), 0.0, 1, 1)
+    assert c.mechanism(query, 1.0).view.lipschitz.max == 1.0
+
+    def step(theta):
+        x = c.query_state(theta, 0, 0)
+        return c.advance(x, query.total(rows, x, one), 0, 0)
+
+    worst = 0.0
+    for far in ([[1e9, -1e9]], [[2e9, -1e9]], [[3e9, 2e9]], [[-1e300, 1e9]]):
+        for move in ([[1e3, 0.0]], [[0.0, 1e3]], [[1e3, -1e3]], [[1e8, 3e8]]):
+            a, b = np.array(far), np.array(far) + move
+            worst = max(worst, np.linalg.norm(step(a) - step(b)) / np.linalg.norm(a - b))
+    assert worst <= 1 + 1e-6

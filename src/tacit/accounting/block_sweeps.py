@@ -9,6 +9,9 @@ interpolated and the real chain, any shifts a_i are allowed that keep
 and the last iterate is μ-GDP with μ² = Σ a_i²/s_i². Solving for the distances z ≥ 0 instead of the shifts makes this
 a non-negative least-squares problem; every feasible z is a valid bound, so the solver's tolerance cannot break it.
 
+In exact arithmetic the blocks move on a lattice of unit g, computed within ρ_i of the ideal map: as for a single block
+(``tacit.accounting.last_iterate``), d_i grows by g(√d_i + Σ_j L_ij √d_j) + 2ρ_i in every sweep from the record's first on.
+
 Summing hidden-state bounds of the blocks, or using a joint Lipschitz constant of a sweep, is *not* valid (errata E6):
 the other blocks' trajectories carry the record, too.
 """
@@ -133,6 +136,8 @@ class BlockShift(ChainTheorem):
         for j in range(k):
             visited = np.zeros_like(d)
             visited[j::k] = d[j::k]
+            if view.rounding is not None:
+                visited[j:] += view.rounding_shift()
             worst = max(worst, block_sweep_mu(view.coupling.values, visited, s))
         return Gaussian(worst if math.isfinite(worst) else math.inf)
 

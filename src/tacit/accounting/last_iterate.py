@@ -18,6 +18,11 @@ i.e. at the point (W_τ, S_τ − C_τ D); the smallest energy counts.
 *Cyclic batches*: a record in batch j shifts only the steps j, j+k, …; the worst position is the maximum. If the
 partition is random, secret and fresh for each fit, δ(ε) may be averaged over positions (joint convexity of the
 hockey-stick divergence); the average is not Gaussian.
+
+*Exact arithmetic*: the chain X_k = g⌊φ̂_k(X_{k−1})/g⌉ + g⌊s_k Z_k/g⌉ moves on a lattice (docs/theorems.md). With y_k =
+g⌊φ̂_k(X_{k−1})/g⌉ + s_k Z_k, X_k = g⌊y_k/g⌉, and of the map from y_{k−1} to the mean of y_k the proof uses only that it
+takes points at a distance z to points at a distance of at most c_k z + d_k. With ‖φ̂_k − φ_k‖ ≤ ρ_k that holds for
+d_k + (1 + c_k)g√d + 2ρ_k: at *every* step from the record's first visit on, because distances below g may be rounded up.
 """
 
 from __future__ import annotations
@@ -222,6 +227,15 @@ def _position_mus(c: Array, ratio: Array, s: Array, k: int) -> Array:
     return np.asarray(np.sqrt(energies))
 
 
+def _rounded_mus(view: LastIterate, ratio: Array, k: int) -> Array:
+    """μ for a record in each batch of a chain on a lattice."""
+    s, log_c = view.noise_std.to_array(), minorant.log_products(view.lipschitz.to_array())
+    energies = minorant.rounded_energies(ratio * s, view.rounding_shift(), s, log_c, k)
+    if np.isnan(energies).any():
+        raise InvalidInput("the chain's numbers leave the range of floats: rescale ratio and noise_std")
+    return np.asarray(np.sqrt(energies))
+
+
 def _positions(n_batches: int, epochs: int, contraction: ArrayLike, ratio: ArrayLike, noise_std: ArrayLike) -> Array:
     """μ for a record in each batch."""
     k = _validate.positive_int(n_batches=n_batches)
@@ -322,11 +336,11 @@ def _mechanism_positions(mechanism: Mechanism) -> Array:
     ratio = mechanism.ratio.to_array()
     k = ChainTheorem.period(mechanism)
     if view.diameter is None:
-        return _position_mus(c, ratio, s, k)
+        return _position_mus(c, ratio, s, k) if view.rounding is None else _rounded_mus(view, ratio, k)
     mus = np.empty(k)
     for j in range(k):
-        visited = np.zeros_like(s)
-        visited[j::k] = ratio[j::k] * s[j::k]
+        visited = view.rounding_shift()  # also before the first visit: a restart there is at a distance D
+        visited[j::k] += ratio[j::k] * s[j::k]
         mus[j] = last_iterate_mu(c, visited, s, diameter=view.diameter)
     return mus
 

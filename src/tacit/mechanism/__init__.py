@@ -26,6 +26,7 @@ from tacit.mechanism.view import (
     Memory,
     NoiseShape,
     Output,
+    Rounding,
     Start,
     View,
 )
@@ -53,6 +54,7 @@ __all__ = [
     "Partition",
     "Plan",
     "Poisson",
+    "Rounding",
     "Sampling",
     "Schedule",
     "Selection",

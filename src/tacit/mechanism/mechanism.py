@@ -181,6 +181,8 @@ class Mechanism:
         ):
             _check_axis(name, getattr(self, name), kind, example)
         self.view.check(self.ratio, self.steps, self.releases)
+        if hasattr(self.view, "rounding"):
+            _check_lattice(self.arithmetic, self.view.rounding is not None)
         self.sampling.check(self.steps)
 
     def _ratio_schedule(self) -> Schedule:
@@ -212,6 +214,17 @@ class Mechanism:
             replace(plain, ratio=Schedule([0.0, 0.5, 1.0], [4, 4, 4]), releases=2, label="two sums per step"),
             replace(plain, arithmetic=Arithmetic.EXACT),
         )
+
+
+def _check_lattice(arithmetic: Arithmetic, rounded: bool) -> None:
+    """An exact hidden chain moves on a lattice, and pays for it; one in floating point does neither."""
+    if arithmetic is Arithmetic.EXACT and not rounded:
+        raise InvalidInput(
+            "an exact hidden chain moves on a lattice, which costs privacy: state view.rounding, as "
+            "GradientChain.mechanism(..., arithmetic='exact') does"
+        )
+    if arithmetic is Arithmetic.FLOAT and rounded:
+        raise InvalidInput("view.rounding describes an exact chain: set arithmetic='exact', or leave it out")
 
 
 def _check_axis(name: str, value: object, kind: type, example: str) -> None:
