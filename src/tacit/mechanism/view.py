@@ -94,7 +94,9 @@ class Rounding:
     def __post_init__(self) -> None:
         object.__setattr__(self, "unit", _validate.positive(unit=self.unit))
         if math.frexp(self.unit)[0] != 0.5:
-            raise InvalidInput(f"unit must be a power of two, got {self.unit!r}: others are not exact in floating point")
+            raise InvalidInput(
+                f"unit must be a power of two, got {self.unit!r}: others are not exact in floating point"
+            )
         if not (isinstance(self.sizes, tuple) and self.sizes):
             raise InvalidInput("sizes must be a tuple of positive whole numbers, e.g. (10,)")
         object.__setattr__(self, "sizes", tuple(_validate.positive_int(sizes=size) for size in self.sizes))

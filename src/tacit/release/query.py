@@ -25,13 +25,28 @@ from tacit.kernels.clipping import clipped_total
 from tacit.kernels.lattice import FLUSH, PRODUCT_BITS, lattice_total
 from tacit.records import Rows
 
-__all__ = ["QUERIES", "Bounded", "Example", "Grid", "Members", "Query", "Sums", "exponent", "integer_sums", "register", "root_above"]
+__all__ = [
+    "QUERIES",
+    "UNIT_ROUNDOFF",
+    "Bounded",
+    "Example",
+    "Grid",
+    "Members",
+    "Query",
+    "Sums",
+    "exponent",
+    "integer_sums",
+    "register",
+    "root_above",
+]
 
 Array = NDArray[np.float64]
 Members = NDArray[np.bool_]
 """Which records a step reads: (replicas, records)."""
 Sums = NDArray[Any]
 """(replicas, size): float64, or int64 in units of a grid."""
+UNIT_ROUNDOFF = 2.0**-53
+"""u: a float64 operation is off by at most u relative to its result; a sum of n terms by n·u·(1 + n·u) of Σ|terms|."""
 MAX_SCALE = 36
 """log₂ of the largest noise, in units of a grid: beyond it the sampler would decide too few draws at once."""
 
@@ -161,6 +176,32 @@ class Query(Bounded, ABC):
 
     name: ClassVar[str]
     smoothness: float | None = None
+
+    def rounding_error(self, batch: int, size: int, radius: float) -> float | None:
+        """How far ``total`` in float64 is from the ideal sum at most, in norm; None where that is not proven.
+
+        The ideal sum is that of real arithmetic, of which ``bound`` and ``smoothness`` speak. Exact hidden chains add
+        noise to the state, so their sums are in floating point, and what that may be off by is part of the price.
+
+        Args:
+            batch: the most records in a batch.
+            size: of the state and of the sum.
+            radius: no state is longer.
+
+        Returns:
+            A bound for all records, from public numbers.
+        """
+        return None
+
+    def check_precision(self, rows: Rows) -> None:
+        """Refuse rows for which ``rounding_error`` does not hold, by their type alone.
+
+        Args:
+            rows: some records.
+
+        Raises:
+            MechanismMismatch: naming the type.
+        """
 
     @abstractmethod
     def contributions(self, rows: Rows, state: Array) -> Array:
