@@ -10,7 +10,7 @@ and the last iterate is μ-GDP with μ² = Σ a_i²/s_i². Solving for the dista
 a non-negative least-squares problem; every feasible z is a valid bound, so the solver's tolerance cannot break it.
 
 In exact arithmetic the blocks move on a lattice of unit g, computed within ρ_i of the ideal map: as for a single block
-(``tacit.accounting.last_iterate``), d_i grows by g(√d_i + Σ_j L_ij √d_j) + 2ρ_i in every sweep from the record's first on.
+(``tacit.accounting.last_iterate``), d_i grows by g(√d_i + Σ_j L_ij √d_j) + 2ρ_i in every sweep.
 
 Summing hidden-state bounds of the blocks, or using a joint Lipschitz constant of a sweep, is *not* valid (errata E6):
 the other blocks' trajectories carry the record, too.
@@ -134,10 +134,8 @@ class BlockShift(ChainTheorem):
         k = self.period(mechanism)
         worst = 0.0
         for j in range(k):
-            visited = np.zeros_like(d)
-            visited[j::k] = d[j::k]
-            if view.rounding is not None:
-                visited[j:] += view.rounding_shift()
+            visited = np.tile(view.rounding_shift(), (len(d), 1))
+            visited[j::k] += d[j::k]
             worst = max(worst, block_sweep_mu(view.coupling.values, visited, s))
         return Gaussian(worst if math.isfinite(worst) else math.inf)
 

@@ -22,7 +22,8 @@ hockey-stick divergence); the average is not Gaussian.
 *Exact arithmetic*: the chain X_k = g⌊φ̂_k(X_{k−1})/g⌉ + g⌊s_k Z_k/g⌉ moves on a lattice (docs/theorems.md). With y_k =
 g⌊φ̂_k(X_{k−1})/g⌉ + s_k Z_k, X_k = g⌊y_k/g⌉, and of the map from y_{k−1} to the mean of y_k the proof uses only that it
 takes points at a distance z to points at a distance of at most c_k z + d_k. With ‖φ̂_k − φ_k‖ ≤ ρ_k that holds for
-d_k + (1 + c_k)g√d + 2ρ_k: at *every* step from the record's first visit on, because distances below g may be rounded up.
+d_k + (1 + c_k)g√d + 2ρ_k, at *every* step, also one that does not read the record: distances below g may be rounded up.
+(Before the record's first visit both chains are one if sums are the same to the bit; that is not relied on.)
 """
 
 from __future__ import annotations
@@ -41,12 +42,14 @@ from tacit.accounting.theorem import Assumption, ChainTheorem, Gap, fixed_member
 from tacit.errors import InvalidInput
 from tacit.kernels import minorant
 from tacit.mechanism import (
+    Arithmetic,
     Cyclic,
     Evidence,
     FullBatch,
     LastIterate,
     Mechanism,
     Partition,
+    Rounding,
     Schedule,
 )
 from tacit.mechanism.frozen import MAX_STEPS
@@ -62,6 +65,8 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
+MAX_INCREMENTS = 2**21
+"""Steps × batches of a chain on a lattice that are looked at one by one: a tenth of a second."""
 
 
 @dataclass(frozen=True)
@@ -228,9 +233,21 @@ def _position_mus(c: Array, ratio: Array, s: Array, k: int) -> Array:
 
 
 def _rounded_mus(view: LastIterate, ratio: Array, k: int) -> Array:
-    """μ for a record in each batch of a chain on a lattice."""
-    s, log_c = view.noise_std.to_array(), minorant.log_products(view.lipschitz.to_array())
-    energies = minorant.rounded_energies(ratio * s, view.rounding_shift(), s, log_c, k)
+    """μ for a record in each batch of a chain on a lattice.
+
+    Of very many steps and batches an upper bound, in time that does not grow with their product: rounding may be paid
+    for at once, so that shifts a_k of the chain of reals become a_k + e_k, and norms of sums are at most sums of norms.
+
+    Returns:
+        One μ per batch.
+
+    Raises:
+        InvalidInput: if the numbers leave the range of floats.
+    """
+    c, s, extra = view.lipschitz.to_array(), view.noise_std.to_array(), view.rounding_shift()
+    if len(s) * k > MAX_INCREMENTS and s.min() > 0:
+        return _position_mus(c, ratio, s, k) + float(np.linalg.norm(extra / s))
+    energies = minorant.rounded_energies(ratio * s, extra, s, minorant.log_products(c), k)
     if np.isnan(energies).any():
         raise InvalidInput("the chain's numbers leave the range of floats: rescale ratio and noise_std")
     return np.asarray(np.sqrt(energies))
@@ -339,7 +356,7 @@ def _mechanism_positions(mechanism: Mechanism) -> Array:
         return _position_mus(c, ratio, s, k) if view.rounding is None else _rounded_mus(view, ratio, k)
     mus = np.empty(k)
     for j in range(k):
-        visited = view.rounding_shift()  # also before the first visit: a restart there is at a distance D
+        visited = view.rounding_shift()
         visited[j::k] += ratio[j::k] * s[j::k]
         mus[j] = last_iterate_mu(c, visited, s, diameter=view.diameter)
     return mus
@@ -372,7 +389,12 @@ class LastIterateMinorant(ChainTheorem):
 
     def examples(self, plain: Mechanism) -> tuple[Mechanism, ...]:
         """Parts for the contract tests."""
-        return tuple(replace(plain, sampling=way, view=_example(plain.steps)) for way in (FullBatch(), Cyclic(3)))
+        rounding = Rounding(unit=2.0**-30, sizes=(4,), radius=100.0, error=Schedule.constant(1e-9, plain.steps))
+        exact = replace(_example(plain.steps), rounding=rounding)
+        return (
+            *(replace(plain, sampling=way, view=_example(plain.steps)) for way in (FullBatch(), Cyclic(3))),
+            replace(plain, sampling=Cyclic(3), view=exact, arithmetic=Arithmetic.EXACT),
+        )
 
 
 def _example(steps: int) -> LastIterate:

@@ -159,9 +159,7 @@ def cyclic_energies(w: Array, v: Array, l: Array, k: int) -> Array:
 
 @jit
 def rounded_energies(visit: Array, extra: Array, s: Array, log_c: Array, k: int) -> Array:
-    """As ``cyclic_energies``, where every step from the first visit on shifts by ``extra``; O(t) for each batch.
-
-    Before its first visit a record has changed nothing, so both chains are one.
+    """As ``cyclic_energies``, where every step shifts by ``extra`` besides; O(t) for each batch.
 
     Args:
         visit: the shift of each step that reads the record.
@@ -179,8 +177,8 @@ def rounded_energies(visit: Array, extra: Array, s: Array, log_c: Array, k: int)
     w_, v_, l_, energies = np.empty(t + 1), np.empty(t + 1), np.empty(t + 1), np.empty(k)
     for j in range(k):
         top = 0
-        for i in range(j, t):
-            v = often[i] + seldom[i] if (i - j) % k == 0 else often[i]
+        for i in range(t):
+            v = often[i] + seldom[i] if i % k == j else often[i]
             if w[i] > 0.0 or v > 0.0:
                 top = _push(w_, v_, l_, top, w[i], v, l[i])
         energies[j] = _energy(v_, w_, top)

@@ -111,8 +111,8 @@ class Softmax(OutputLoss):
         """8K + 64, from exp within four units in the last place.
 
         e_k = exp(z_k − top), a_k = top − z_k, is off by (a_k + 9)u·e_k, the total by (Σ a_k e_k + 9 + K)u relative to
-        it; a·e^{−a} < ½. So p is off by (1.5K + 20)u, 1 − p_y by (3K + 20)u; the clip divides by at least itself and adds
-        the two.
+        it, and a·e^{−a} < ½. So p is off by (1.5K + 20)u, 1 − p_y by (3K + 20)u; the clip, which divides by at least
+        itself, adds the two.
         """
         return 8.0 * self.outputs + 64
 

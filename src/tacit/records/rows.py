@@ -84,7 +84,7 @@ class Design:
             data = X.data.astype(np.float64) / np.where(largest > 0, largest, 1.0)[X.indices]
             return largest * np.sqrt(np.bincount(X.indices, data * data, minlength=self.shape[0]))
         squares = np.zeros(self.shape[0])
-        with np.errstate(over="ignore", under="ignore"):
+        with np.errstate(all="ignore"):
             for j in range(self.shape[1]):  # column by column: no copy of the matrix
                 squares += np.square(X[:, j], dtype=np.float64)
             out = np.sqrt(squares)

@@ -249,8 +249,8 @@ class BlockChain:
         view, p = mechanism.view, len(self.blocks)
         if getattr(view, "rounding", None) is not None:
             raise MechanismMismatch(
-                "the rounding of block problems is not known, which an exact hidden chain needs: use arithmetic='float', "
-                "or certify all iterates"
+                "the rounding of block problems is not known, which an exact hidden chain needs: use "
+                "arithmetic='float', or certify all iterates"
             )
         if not isinstance(view, BlockSweeps) or mechanism.releases != p:
             raise MechanismMismatch("the certificate describes another chain: certify the plan of these blocks")

@@ -170,13 +170,13 @@ class Channel:
         m = self.mechanism
         if getattr(m.view, "rounding", None) is not None:
             raise MechanismMismatch("an exact hidden chain shows no sums, not even to itself: move its state")
-        self._check_left()
+        here = self._current_members()
         index, sigma = self._step * m.releases + self._release, self.noise_std(query)
         if m.arithmetic is Arithmetic.EXACT:  # rounded up: the quotient Δ/ratio must not lose its last bit
             sigma = float(np.nextafter(sigma, np.inf))
         grid = query.grid(sigma) if m.arithmetic is Arithmetic.EXACT else None
         with np.errstate(all="ignore"):  # a caller's errstate("raise") would tell about a record
-            clean = total(self._members, grid)
+            clean = total(here, grid)
         self._check_stream(query, clean)
         history = self._named(clean, sigma)
         if grid is None:
@@ -202,10 +202,9 @@ class Channel:
             view = self.mechanism.view
             if not isinstance(view, LastIterate) or view.rounding is None:
                 raise MechanismMismatch("the certified mechanism is no chain on a lattice: certify it as exact")
-            self._check_left()
-            step = self._step
+            here, step = self._current_members(), self._step
             with np.errstate(all="ignore"):  # a caller's errstate("raise") would tell about a record
-                state = moved(self._members)
+                state = moved(here)
             s = view.noise_std[step]
             history = self._named(state, s)
             if s > 0:  # g is a power of two: s/g is exact
@@ -214,12 +213,13 @@ class Channel:
             self._go_on(step + 1, history)
             return state
 
-    def _check_left(self) -> None:
+    def _current_members(self) -> Members:
         self._check_owner()
         if self._members is None:
             raise BudgetExhausted(
                 f"all {self.mechanism.steps} certified steps are taken: certify a longer plan to go on"
             )
+        return self._members
 
     def _go_on(self, index: int, history: bytes) -> None:
         """All at once, and before anything is handed out: an interrupt leaves a release either made or not."""
@@ -227,7 +227,7 @@ class Channel:
         step, release = divmod(index, m.releases)
         members = self._members
         if step != self._step:
-            members = self._draw(step) if step < m.steps else None  # type: ignore[assignment]
+            members = self._draw(step) if step < m.steps else None
         self._step, self._release, self._members, self._history = step, release, members, history
 
     def _on_grid(self, clean: Sums, query: Bounded, sigma: float, grid: Grid, rng: np.random.Generator) -> Array:
@@ -323,7 +323,7 @@ class Channel:
         self._rows.step = index  # a row that was begun and not released is made again
         return np.asarray(sigma * self._correlated.next(self._rows, rng).reshape(clean.shape))
 
-    def _named(self, clean: Array, sigma: float = 1.0) -> bytes:
+    def _named(self, clean: Sums, sigma: float = 1.0) -> bytes:
         """A digest of all sums up to and including this one, and of their noise's scale: as secret as they are.
 
         Without the scale, one sum released with two different ones would be hidden by multiples of the same numbers.

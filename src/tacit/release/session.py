@@ -228,9 +228,13 @@ class Session:
 
         Returns:
             The last state, projected.
+
+        Raises:
+            MechanismMismatch: if the rounding of this chain or these features is not known, or the size differs.
         """
         view = channel.mechanism.view
-        assert isinstance(view, LastIterate) and view.rounding is not None  # so was certified
+        assert isinstance(view, LastIterate)
+        assert view.rounding is not None  # so was certified
         if type(chain) is not GradientChain:
             raise MechanismMismatch(
                 f"the rounding of {type(chain).__name__} is not known, which an exact hidden chain needs: use "
@@ -250,7 +254,7 @@ class Session:
 
             def moved(members: Members, x: Array = x, k: int = k) -> NDArray[np.int64]:
                 sums = self._total(query, x, members, None)
-                return np.rint(chain.advance(x, sums, k, 0) / g).astype(np.int64)
+                return np.asarray(np.rint(chain.advance(x, sums, k, 0) / g), np.int64)
 
             state = channel.move(moved)
             self.tick(k + 1, steps)

@@ -62,6 +62,9 @@ class LossGradient(Query):
         u·a, and u·r relative to it; where that is more than the cap C/‖x̃‖ the clip takes it off, so that u·r·C/‖x̃‖ is
         left. The cap is off by (2p + 22)u relative to it. *Contribution*: ‖x̃‖ ≤ R times these, and once more the error
         of s, (p + 12)u·C. *Sum*: (b + 4)u·Σ‖contribution‖ ≤ (b + 4)u·b·C; terms that are 0 add nothing. β = sup φ″·R².
+
+        Returns:
+            The bound; None for a loss whose derivative's error is not proven, and without a row norm.
         """
         sizes = min(self.bound, self.row_norm), max(self.bound, self.row_norm)
         if self.loss.derivative_error is None or not 1e-100 <= sizes[0] <= sizes[1] <= 1e100:  # squares keep digits

@@ -130,6 +130,9 @@ class LinearOutputs(_Outputs):
         C·(p + 12)u. *Outputs*: x·w_k is off by (p + 2)u·‖x‖‖w_k‖ in any order of additions, all of them by (p + 2)u·R·B
         in norm, hence g, which is curvature-Lipschitz, by curvature times that, and by ``gradient_error``·u beside.
         *Sum*: (b + 2)u·Σ‖g_i‖‖x_i‖ ≤ (b + 2)u·b·C. Each contribution counts R times the error of g; β = curvature·R².
+
+        Returns:
+            The bound; None for a loss whose gradient's error is not proven.
         """
         if self.loss.gradient_error is None:
             return None

@@ -33,7 +33,7 @@ class VectorSum(Query):
         object.__setattr__(self, "bound", _validate.positive(bound=self.bound))
 
     def rounding_error(self, batch: int, size: int, radius: float) -> float:
-        """b·u·C·(d + b + 16): the norm of a row is off by (d + 8)u, its quotient by 3u, a sum of b terms by (b + 2)u."""
+        """b·u·C·(d + b + 16): the norm is off by (d + 8)u, its quotient by 3u, a sum of b terms by (b + 2)u."""
         return batch * UNIT_ROUNDOFF * self.bound * (size + batch + 16)
 
     def contributions(self, rows: Rows, state: Array) -> Array:
