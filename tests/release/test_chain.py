@@ -10,9 +10,9 @@ import pytest
 from tacit.accounting import certify
 from tacit.errors import InvalidInput, MechanismMismatch
 from tacit.mechanism import Cyclic, Evidence, Mechanism, Partition, Schedule
-from tacit.problem import Squared
+from tacit.problem import Block, GradientStep, Squared
 from tacit.records import Rows
-from tacit.release import GradientChain, contraction
+from tacit.release import BlockChain, GradientChain, contraction
 from tacit.release.queries import LossGradient, VectorSum
 
 LEAST_SQUARES = LossGradient(Squared(), 1.0, 1.0)
@@ -172,3 +172,12 @@ def test_a_step_beyond_the_public_ball_does_not_expand():
             a, b = np.array(far), np.array(far) + move
             worst = max(worst, np.linalg.norm(step(a) - step(b)) / np.linalg.norm(a - b))
     assert worst <= 1 + 1e-6
+
+
+def test_blocks_beyond_the_public_box_are_projected():
+    """Sums take entries beyond 1e25 as 1e25; so does the step, or its coupling would not be what is stated."""
+    block = Block("w", np.zeros(2), 1.0, GradientStep(0.5))
+    c = BlockChain((block,), 10, 1)
+    x = c.query_state(np.array([3e25, -2.0]), 0, 0)
+    np.testing.assert_array_equal(x, [1e25, -2.0])
+    np.testing.assert_array_equal(c.advance(x, np.zeros(2), 0, 0), [1e25, -2.0])

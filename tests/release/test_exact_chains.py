@@ -29,9 +29,9 @@ from tacit.problem import (
     SquaredOutputs,
 )
 from tacit.records import InMemory, Rows
-from tacit.release import GradientChain, open_session
+from tacit.release import BlockChain, GradientChain, open_session
+from tacit.release import channel as channel_module
 from tacit.release.chain import in_ball
-from tacit.release.channel import Channel
 from tacit.release.queries import GatedOutputs, LinearOutputs, LossGradient, VectorSum
 
 U = 2.0**-53
@@ -314,6 +314,36 @@ def test_an_exact_chain_ends_where_one_in_floating_point_does(k, partition):
     np.testing.assert_allclose(ends[0], ends[1], atol=5e-2 if k > 1 else 1e-6)
 
 
+def test_neighbours_move_apart_by_no_more_than_is_paid_for():
+    """‖⌊φ̂(X)⌉ − ⌊φ̂′(X′)⌉‖ ≤ c·‖X − X′‖ + d + (1 + c)g√d + 2ρ, where the record is read and where it is not."""
+    rng, p, n, closest = np.random.default_rng(8), 3, 6, 0.0
+    for trial in range(200):
+        query = LossGradient([Squared(), Logistic()][trial % 2], 0.6, 1.0)
+        chain = GradientChain(Schedule.constant(rng.choice([0.3, 1.9]), 4), 0.0, 2, n)
+        m = chain.mechanism(query, 2.0, arithmetic="exact", size=p)
+        view, c = m.view, m.view.lipschitz[0]
+        g, chain = view.rounding.unit, chain.within(view.rounding.radius)
+        X, y = rng.normal(size=(n, p)) * 3, rng.choice([-1.0, 1.0], n)
+        X2, y2 = X.copy(), y.copy()
+        X2[0], y2[0] = X[0], -y[0]
+        a = rng.integers(-(2**40), 2**40, p)
+        b = a + rng.integers(-3, 4, p) * int(rng.choice([1, 2**30]))
+        for batch in range(2):
+            members = (np.arange(n) % 2 == batch)[None]
+            moved = []
+            for table, labels, state in ((X, y, a), (X2, y2, b)):
+                x = chain.query_state(state[None] * g, 0, 0)
+                sums = query.total(Rows(table, labels), x, members)
+                moved.append(np.rint(chain.advance(x, sums, batch, 0) / g).astype(np.int64)[0])
+            apart = math.sqrt(sum(int(i) ** 2 for i in moved[0] - moved[1])) * g
+            before = math.sqrt(sum(int(i) ** 2 for i in a - b)) * g
+            d = m.ratio[batch] * view.noise_std[batch] if batch == 0 else 0.0
+            paid = c * before + d + view.rounding_shift()[batch]
+            assert apart <= paid * (1 + 1e-15)
+            closest = max(closest, apart / paid)
+    assert closest > 0.9
+
+
 def test_the_noise_on_the_state_has_the_certified_deviation():
     size, chain = 4000, GradientChain(Schedule.constant(0.5, 1), 0.0, 1, 3)
     m = chain.mechanism(VectorSum(1.0), 2.0, arithmetic="exact", size=size)
@@ -395,8 +425,6 @@ def test_other_chains_and_blocks_are_refused():
     rounding = Rounding(unit=0.5, sizes=(1, 1), radius=9.0, error=Schedule([0.0, 0.0]))
     view = BlockSweeps(coupling=FrozenArray(np.eye(2)), noise_std=FrozenArray([1.0, 1.0]), rounding=rounding)
     m = Mechanism(adjacency="replace-one", ratio=1.0, steps=2, releases=2, view=view, arithmetic="exact")
-    from tacit.release import BlockChain
-
     with pytest.raises(MechanismMismatch, match="rounding of block problems"):
         BlockChain((), 6, 1).check(m, (), 6)
 
@@ -504,17 +532,14 @@ def test_an_exact_chain_stays_below_its_certificate_and_comes_near(k):
 
 
 def test_an_audit_catches_noise_that_is_too_small(monkeypatch):
-    import tacit.release.channel as module
-
-    right = module.rounded_normal
-    monkeypatch.setattr(module, "rounded_normal", lambda rng, scale, shape: right(rng, scale / 4, shape))
+    right = channel_module.rounded_normal
+    monkeypatch.setattr(channel_module, "rounded_normal", lambda rng, scale, shape: right(rng, scale / 4, shape))
     chain = GradientChain(Schedule.constant(0.5, 12), 0.3, 1, 4)
     m = chain.mechanism(VectorSum(1.0), 4.0, arithmetic="exact", size=1)
     tables = np.zeros((2, 4, 1))
     tables[:, -1, 0] = 1.0, -1.0
     audit = audit_gdp(*(lambda n, t=t: hidden_runs(chain, m, t, 1, n) for t in tables), N)
     assert audit.verdict(certify(m)).violated
-    assert Channel.move is not None
 
 
 # -- the price ------------------------------------------------------------------------------------------------------
