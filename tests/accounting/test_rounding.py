@@ -15,8 +15,8 @@ from tacit.accounting import (
     block_sweep_mu,
     certify,
     compare_theorems,
+    cyclic,
     gdp_delta,
-    last_iterate,
     last_iterate_mu,
     noisy_cyclic_mu,
 )
@@ -264,7 +264,7 @@ def test_many_steps_and_batches_are_bounded_from_above_in_short_time(monkeypatch
     c, s, ratio = rng.uniform(0.9, 1.0, t), rng.uniform(0.5, 1, t), rng.uniform(0.1, 1, t)
     m = chain(c, s, ratio, lattice(t, 2.0**-16, error=1e-6), Cyclic(k))
     plain = certify(chain(c, s, ratio, None, Cyclic(k))).mu
-    monkeypatch.setattr(last_iterate, "MAX_INCREMENTS", 1)
+    monkeypatch.setattr(cyclic, "MAX_INCREMENTS", 1)
     quick = LastIterateMinorant().curve(m).mu
     monkeypatch.undo()
     assert plain < certify(m).mu <= quick <= plain * 1.005

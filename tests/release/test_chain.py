@@ -166,6 +166,8 @@ def test_a_step_beyond_the_public_ball_does_not_expand():
         x = c.query_state(theta, 0, 0)
         return c.advance(x, query.total(rows, x, one), 0, 0)
 
+    with pytest.raises(InvalidInput, match="radius must not exceed"):
+        chain(radius=2e9)
     worst = 0.0
     for far in ([[1e9, -1e9]], [[2e9, -1e9]], [[3e9, 2e9]], [[-5e9, 1e9]]):
         for move in ([[1e3, 0.0]], [[0.0, 1e3]], [[1e3, -1e3]], [[1e8, 3e8]]):

@@ -9,6 +9,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from lattice_attack import recovered
+from scipy import sparse
 
 from tacit.accounting import certify
 from tacit.audit import audit_gdp
@@ -358,6 +359,15 @@ def test_a_record_that_is_not_finite_counts_as_nothing():
     zero[2], bad[2], huge[2] = 0.0, np.inf, 1e308
     np.testing.assert_array_equal(end(chain, m, bad, y), end(chain, m, zero, y))
     assert np.isfinite(end(chain, m, huge, y)).all()
+
+
+def test_rows_out_of_range_are_the_same_stored_sparsely():
+    X, y = adversarial(np.random.default_rng(0), 9, 4), np.tile([-1.0, 1.0, 1.0], 3)
+    X[4] = 0.3, 0.0, 0.0, -0.1
+    v, everyone = np.array([[1.0, -2.0, 0.5, 3.0]]), np.ones((1, 9), bool)
+    dense, thin = (QUERY.total(Rows(table, y), v, everyone) for table in (X, sparse.csr_array(X)))
+    assert np.isfinite(dense).all()
+    np.testing.assert_allclose(dense, thin, atol=9 * QUERY.rounding_error(9, 4, 4.0))
 
 
 def test_every_mismatch_is_refused():

@@ -122,7 +122,8 @@ class GradientChain:
 
     def __post_init__(self) -> None:
         _validate.nonnegative(l2=self.l2)
-        _validate.positive(radius=self.radius)
+        if not _validate.positive(radius=self.radius) <= MAX_NORM:
+            raise InvalidInput(f"radius must not exceed {MAX_NORM:g}, where gradients are cut off: got {self.radius!r}")
         if not 1 <= self.n_batches <= self.records:
             raise InvalidInput(f"n_batches must lie between 1 and the {self.records} records, got {self.n_batches}")
         if self.noise is not None and (len(self.noise) != len(self.step_size) or self.noise.min <= 0):
