@@ -81,8 +81,9 @@ class Design:
         X = self.matrix
         if self.sparse:
             largest = np.asarray(abs(X).max(axis=1).toarray(), np.float64).ravel()
-            data = X.data.astype(np.float64) / np.where(largest > 0, largest, 1.0)[X.indices]
-            return largest * np.sqrt(np.bincount(X.indices, data * data, minlength=self.shape[0]))
+            with np.errstate(all="ignore"):
+                data = X.data.astype(np.float64) / np.where(largest > 0, largest, 1.0)[X.indices]
+                return np.asarray(largest * np.sqrt(np.bincount(X.indices, data * data, minlength=self.shape[0])))
         squares = np.zeros(self.shape[0])
         with np.errstate(all="ignore"):
             for j in range(self.shape[1]):  # column by column: no copy of the matrix

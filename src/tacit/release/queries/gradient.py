@@ -80,14 +80,15 @@ class LossGradient(Query):
         design = rows.design.within_range(norms)
         return design, norms if design is rows.design else design.row_norms()
 
-    def _slopes(self, design: Design, norms: Array, y: Array, state: Array) -> Array:
+    def _slopes(self, rows: Rows, state: Array) -> Array:
         """Clipped slopes, (records, replicas): what multiplies x. A slope that is not finite counts as nothing."""
         # A run that diverges must not turn rounding, which may depend on how many records there are, into a signal.
         state = np.clip(np.nan_to_num(state, nan=0.0), -MAX_COEFFICIENT, MAX_COEFFICIENT)
+        design, norms = self._design(rows)
         with np.errstate(all="ignore"):
             R = self.row_norm
             shrink = (R / np.maximum(norms, R) if np.isfinite(R) else np.ones_like(norms))[:, None]
-            slope = self.loss.derivative(design.dot(state.T) * shrink, y[:, None])
+            slope = self.loss.derivative(design.dot(state.T) * shrink, rows.y[:, None])
             cap = self.bound / (norms[:, None] * shrink)
             slope = np.clip(slope, -cap, cap) * shrink
         return np.where(np.isfinite(slope), slope, 0.0)
@@ -112,19 +113,17 @@ class LossGradient(Query):
 
     def contributions(self, rows: Rows, state: Array) -> Array:
         """φ′·x, already clipped."""
-        design, norms = self._design(rows)
-        return self._slopes(design, norms, rows.y, np.asarray(state, np.float64)).T[:, :, None] * design.dense()[None]
+        return self._slopes(rows, np.asarray(state, np.float64)).T[:, :, None] * self._design(rows)[0].dense()[None]
 
     def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """Two matrix products."""
         if grid is not None:
             made, t = self._integers(rows, np.asarray(state, np.float64), grid)
             return np.stack([made.sums(row * mask) for row, mask in zip(t, members, strict=True)])
-        design, norms = self._design(rows)
-        slopes = self._slopes(design, norms, rows.y, np.asarray(state, np.float64))
+        slopes = self._slopes(rows, np.asarray(state, np.float64))
         if not members.all():
             slopes = slopes * members.T
-        return design.transposed_dot(slopes).T
+        return self._design(rows)[0].transposed_dot(slopes).T
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> Example:
