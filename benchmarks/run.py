@@ -30,6 +30,7 @@ ONCE = (
     "sketches",
     "steps",
     "exact_cost",
+    "exact_chains",
 )
 ALL = (*ONCE, *ACCUMULATE)
 """What ``make bench`` runs; ``features`` is run when it is asked for."""

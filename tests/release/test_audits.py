@@ -9,7 +9,7 @@ from tacit.accounting import certificate as certificate_module
 from tacit.accounting import certify
 from tacit.accounting.block_sweeps import BlockShift
 from tacit.accounting.curve import Gaussian
-from tacit.accounting.last_iterate import noisy_cyclic_mu
+from tacit.accounting.cyclic import noisy_cyclic_mu
 from tacit.audit import audit_gdp
 from tacit.mechanism import (
     BlockSweeps,

@@ -25,6 +25,7 @@ from tacit.mechanism.view import (
     Memory,
     NoiseShape,
     Output,
+    Rounding,
     Start,
     View,
 )
@@ -52,6 +53,7 @@ __all__ = [
     "Partition",
     "Plan",
     "Poisson",
+    "Rounding",
     "Sampling",
     "Schedule",
     "Selection",

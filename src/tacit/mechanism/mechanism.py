@@ -181,6 +181,8 @@ class Mechanism:
         ):
             _check_axis(name, getattr(self, name), kind, example)
         self.view.check(self.ratio, self.steps, self.releases)
+        if hasattr(self.view, "rounding"):
+            _check_lattice(self.arithmetic, self.view.rounding is not None)
         self.sampling.check(self.steps)
         if self.arithmetic is Arithmetic.EXACT:
             self.noise.check_exact()
@@ -215,6 +217,17 @@ class Mechanism:
             replace(plain, arithmetic=Arithmetic.EXACT),
             replace(plain, noise=noise, arithmetic=Arithmetic.EXACT),
         )
+
+
+def _check_lattice(arithmetic: Arithmetic, rounded: bool) -> None:
+    """An exact hidden chain moves on a lattice, and pays for it; one in floating point does neither."""
+    if arithmetic is Arithmetic.EXACT and not rounded:
+        raise InvalidInput(
+            "an exact hidden chain moves on a lattice, which costs privacy: state view.rounding, as "
+            "GradientChain.mechanism(..., arithmetic='exact') does"
+        )
+    if arithmetic is Arithmetic.FLOAT and rounded:
+        raise InvalidInput("view.rounding describes an exact chain: set arithmetic='exact', or leave it out")
 
 
 def _check_axis(name: str, value: object, kind: type, example: str) -> None:

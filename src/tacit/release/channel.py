@@ -14,7 +14,15 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.errors import BudgetExhausted, MechanismMismatch
-from tacit.mechanism import Adjacency, Arithmetic, CorrelatedNoise, FullBatch, Independent, Mechanism
+from tacit.mechanism import (
+    Adjacency,
+    Arithmetic,
+    CorrelatedNoise,
+    FullBatch,
+    Independent,
+    LastIterate,
+    Mechanism,
+)
 from tacit.noise import StreamingNoise, StreamState
 from tacit.noise.rounded import rounded_normal
 from tacit.noise.streams import Streams
@@ -174,16 +182,16 @@ class Channel:
 
     def _released(self, query: Bounded, total: Callable[[Members, Grid | None], Sums]) -> Array:
         m = self.mechanism
-        self._check_owner()
-        if self._members is None:
-            raise BudgetExhausted(f"all {m.steps} certified steps are taken: certify a longer plan to go on")
+        if getattr(m.view, "rounding", None) is not None:
+            raise MechanismMismatch("an exact hidden chain shows no sums, not even to itself: move its state")
+        here = self._current_members()
         index, sigma = self._step * m.releases + self._release, self.noise_std(query)
         grid: Grid | None = None
         if m.arithmetic is Arithmetic.EXACT:
             sigma = float(np.nextafter(sigma, np.inf))  # the quotient Δ/ratio must not lose its last bit
             grid = query.grid(sigma if self._mixed is None else sigma / self._mixed.unit)
         with np.errstate(all="ignore"):  # a caller's errstate("raise") would tell about a record
-            clean = total(self._members, grid)
+            clean = total(here, grid)
         lattice = "" if grid is None else _lattice(query, grid, clean.shape[1])
         self._check_stream(query, clean, lattice)
         history = self._named(clean, sigma, lattice)
@@ -191,13 +199,52 @@ class Channel:
             noisy = clean + self._noise(sigma, index, clean, history)
         else:
             noisy = self._on_grid(clean, query, sigma, grid, index, history)
-        step, release = divmod(index + 1, m.releases)
+        self._go_on(index + 1, history)
+        return noisy
+
+    def move(self, moved: Callable[[Members], NDArray[np.int64]]) -> NDArray[np.int64]:
+        """The next state of an exact hidden chain: ⌊φ̂(X)/g⌉ + ⌊sZ/g⌉, in units of its lattice.
+
+        Args:
+            moved: from the members of this step to ⌊φ̂(X)/g⌉, (replicas, size).
+
+        Returns:
+            (replicas, size). A step whose s is 0 adds nothing.
+
+        Raises:
+            MechanismMismatch: if the certified chain does not move on a lattice.
+        """
+        with self._lock:
+            view = self.mechanism.view
+            if not isinstance(view, LastIterate) or view.rounding is None:
+                raise MechanismMismatch("the certified mechanism is no chain on a lattice: certify it as exact")
+            here, step = self._current_members(), self._step
+            with np.errstate(all="ignore"):  # a caller's errstate("raise") would tell about a record
+                state = moved(here)
+            s = view.noise_std[step]
+            history = self._named(state, s)
+            if s > 0:  # g is a power of two: s/g is exact
+                rng = self._streams.at("noise", step, history)
+                state = state + rounded_normal(rng, s / view.rounding.unit, state.shape)
+            self._go_on(step + 1, history)
+            return state
+
+    def _current_members(self) -> Members:
+        self._check_owner()
+        if self._members is None:
+            raise BudgetExhausted(
+                f"all {self.mechanism.steps} certified steps are taken: certify a longer plan to go on"
+            )
+        return self._members
+
+    def _go_on(self, index: int, history: bytes) -> None:
+        """All at once, and before anything is handed out: an interrupt leaves a release either made or not."""
+        m = self.mechanism
+        step, release = divmod(index, m.releases)
         members = self._members
         if step != self._step:
-            members = self._draw(step) if step < m.steps else None  # type: ignore[assignment]
-        # All at once, and before anything is handed out: an interrupt leaves a release either made or not.
+            members = self._draw(step) if step < m.steps else None
         self._step, self._release, self._members, self._history = step, release, members, history
-        return noisy
 
     def _on_grid(self, clean: Sums, query: Bounded, sigma: float, grid: Grid, index: int, history: bytes) -> Array:
         """D·g·(q + ⌊σZ/(g·D)⌉): a function of the Gaussian mechanism that was certified, so nothing is added to δ.
