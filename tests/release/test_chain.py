@@ -156,7 +156,7 @@ def test_add_remove_is_refused_because_the_chain_divides_by_n(run):
 
 
 def test_a_step_beyond_the_public_ball_does_not_expand():
-    """Gradients clip θ beyond 1e9: were that a part of the gradient alone, c = 1 would be √2 (errata T17)."""
+    """Gradients clip θ beyond 1e9: were that a part of the gradient alone, c = 1 would be √2 (errata T23)."""
     query = LossGradient(Squared(), 1e12, 2**0.5)  # β = 2
     rows, one = Rows(np.ones((1, 2)), np.zeros(1)), np.ones((1, 1), bool)
     c = GradientChain(Schedule.constant(1.0, 2), 0.0, 1, 1)

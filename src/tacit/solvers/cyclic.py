@@ -102,7 +102,8 @@ class NoisyCyclicDescent(Solver):
         chain = self._chain(problem, budget, query, None)
 
         def make(noise: float) -> Mechanism:
-            found = chain.mechanism(query, noise, adjacency=budget.adjacency)
+            settings = {"adjacency": budget.adjacency, "arithmetic": budget.arithmetic, "size": problem.facts.size}
+            found = chain.mechanism(query, noise, **settings)  # type: ignore[arg-type]
             return dataclasses.replace(found, unit=budget.unit, label="noisy cyclic gradient descent")
 
         if not self.standardise:
