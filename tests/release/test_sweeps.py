@@ -151,8 +151,9 @@ def test_a_hundred_thousand_released_numbers_have_the_certified_noise(opened, fo
     noise = -(3 * w / (steps * clips * np.sqrt(MANY // releases)))[order]
     sigma = np.repeat(2 / ratios, MANY // releases)  # clips are 1 after whitening: replaced, a record moves a sum by 2
     (rows,) = records.parts()
-    content = one.fingerprint(rows, one.start(rows, np.zeros(MANY)))
-    stream = Streams(7).child(f"{certificate.digest}/0").at("sweep", 0, content)
+    streams = Streams(7).child(f"{certificate.digest}/0")
+    content = one.fingerprint(rows, one.start(rows, np.zeros(MANY)), streams.at("fingerprint").bytes(32))
+    stream = streams.at("sweep", 0, content)
     np.testing.assert_allclose(noise, sigma * stream.standard_normal(MANY), rtol=1e-12)
     z = noise / sigma
     assert z.std() == pytest.approx(1, abs=4.5 / np.sqrt(2 * MANY))
@@ -186,9 +187,10 @@ def test_exact_noise_is_that_of_the_stream_on_one_grid(opened, form, ratio):
     scale = sigma / grid.unit
     assert scale.max() <= 2.0**36
     (rows,) = records.parts()
-    content = one.fingerprint(rows, one.start(rows, np.zeros(p)))
+    streams = Streams(7).child(f"{certificate.digest}/0")
+    content = one.fingerprint(rows, one.start(rows, np.zeros(p)), streams.at("fingerprint").bytes(32))
     name = hashlib.sha256(repr(grid).encode() + scale.tobytes() + content).digest()
-    stream = Streams(7).child(f"{certificate.digest}/0").at("sweep", 0, name)
+    stream = streams.at("sweep", 0, name)
     R = rounded_normal(stream, np.repeat(scale, p // releases))
     np.testing.assert_allclose(-4 * w[blocks.members] / np.sqrt(p // releases), R * grid.unit, rtol=1e-12)
     assert stats.kstest(R / np.repeat(scale, p // releases), "norm").pvalue > 1e-2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Hashable
 from functools import cached_property
 from typing import Any, TypeVar
@@ -144,16 +143,6 @@ class Design:
     def dense(self) -> Array:
         """As a dense float64 array."""
         return np.asarray(self.matrix.toarray() if self.sparse else self.matrix, np.float64)
-
-    def digest(self) -> bytes:
-        """sha256 of the entries."""
-        h = hashlib.sha256(str((self.shape, self.sparse)).encode())
-        if self.sparse:
-            for part in (self.matrix.data, self.matrix.indices, self.matrix.indptr):
-                h.update(np.ascontiguousarray(part).data)
-        else:
-            h.update(self.matrix.T.data if self.matrix.T.flags.c_contiguous else self.matrix.tobytes())
-        return h.digest()
 
 
 BITS = 16

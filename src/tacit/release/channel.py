@@ -276,7 +276,7 @@ class Channel:
         return self._mixed.solved(self._sums, index, np.asarray(r * unit, np.float64).reshape(-1)).reshape(clean.shape)
 
     def take_all(
-        self, query: Bounded, sizes: NDArray[np.int64], content: Callable[[], bytes]
+        self, query: Bounded, sizes: NDArray[np.int64], content: Callable[[bytes], bytes]
     ) -> tuple[Sums, Grid | None]:
         """The noise of all remaining releases at once, for a sweep in compiled code; nothing is left afterwards.
 
@@ -287,7 +287,7 @@ class Channel:
         Args:
             query: its bound sets the noise.
             sizes: how many numbers each release has.
-            content: a digest of records, settings and start.
+            content: from a secret of 32 bytes to a digest of records, settings and start.
 
         Returns:
             The noise of all releases, one after another, in units of the grid if there is one; and the grid.
@@ -309,7 +309,7 @@ class Channel:
                 grid = query.grid(float(sigma.max()))
             first, self._step, self._members = self._step, m.steps, None
             scale = sigma if grid is None else sigma / grid.unit
-            name = content() if self._key_is_shared else b""
+            name = content(self._streams.at("fingerprint").bytes(32)) if self._key_is_shared else b""
             if grid is not None and name:  # one sum on two grids must not be hidden by multiples of the same numbers
                 name = hashlib.sha256(repr(grid).encode() + scale.tobytes() + name).digest()
             rng = self._streams.at("sweep", first, name)

@@ -91,8 +91,11 @@ class Sweep(Bounded, ABC):
         """What of a state is a function of releases alone: the coefficients."""
 
     @abstractmethod
-    def fingerprint(self, rows: Rows, state: Any) -> bytes:
-        """A digest of all that the sums can depend on besides the noise: records, settings and start."""
+    def fingerprint(self, rows: Rows, state: Any, key: bytes) -> bytes:
+        """A digest, keyed by 32 secret bytes, of all that the sums can depend on besides the noise.
+
+        That is: the records in any order, the settings, and the start.
+        """
 
     @classmethod
     @abstractmethod

@@ -14,6 +14,7 @@ from scipy import sparse
 from tacit.errors import InvalidInput
 from tacit.kernels import coordinate as kernel
 from tacit.kernels.lattice import lattice_total
+from tacit.kernels.siphash import multiset_digest
 from tacit.problem import ElasticNet, Huber, Logistic, Loss, Penalty, SmoothedHinge, Squared
 from tacit.records import Design, Rows
 from tacit.release.query import Example, Grid, Sums, register
@@ -259,13 +260,13 @@ class CoordinateSweep(Sweep):
         else:
             kernel.sweep_dense(design.matrix, *rest)
 
-    def fingerprint(self, rows: Rows, state: CoordinateState) -> bytes:
-        """sha256 of records, settings and start."""
+    def fingerprint(self, rows: Rows, state: CoordinateState, key: bytes) -> bytes:
+        """sha256 of records (in any order), settings and start."""
         h = hashlib.sha256(repr((self._inner, self._divisor)).encode())
         h.update(pickle.dumps((self._loss, self._penalty)))
-        for part in (rows.y, self._clips, self._steps, self._blocks.members, self.sizes, state.w, state.total):
+        for part in (self._clips, self._steps, self._blocks.members, self.sizes, state.w, state.total):
             h.update(np.ascontiguousarray(part).data)
-        h.update(rows.design.digest())
+        h.update(multiset_digest(rows.design.matrix, rows.y, key))
         return h.digest()
 
     @classmethod
