@@ -211,14 +211,16 @@ def test_names_of_exact_noise_hold_grid_and_scale(three):
     drawn = {}
     for bound, unit in ((1.0, 0.25), (1.0, 0.5), (2.0, 0.25), (2.0, 0.5)):
         channel = three(certificate=certificate, resume=kept)._channel(0)
-        noise, grid = channel.take_all(Coarse(bound, unit), sizes, lambda: b"content")
+        noise, grid = channel.take_all(Coarse(bound, unit), sizes, lambda key: b"content")
         assert grid == Grid(unit)
         assert channel.steps_left == 0
         drawn[bound, unit] = noise * unit / bound
     correlations = np.corrcoef(np.array(list(drawn.values())))[np.triu_indices(4, 1)]
     assert np.abs(correlations).max() < 0.08
     again, _ = (
-        three(certificate=certificate, resume=kept)._channel(0).take_all(Coarse(1.0, 0.25), sizes, lambda: b"content")
+        three(certificate=certificate, resume=kept)
+        ._channel(0)
+        .take_all(Coarse(1.0, 0.25), sizes, lambda key: b"content")
     )
     np.testing.assert_array_equal(again * 0.25, drawn[1.0, 0.25])
 

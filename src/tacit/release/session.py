@@ -181,7 +181,8 @@ class Session:
         with np.errstate(all="ignore"):  # a warning, or a caller's errstate("raise"), would tell about a record
             rows = self._whole(sweep)
             state = sweep.start(rows, start)
-            noise, grid = self._channel(part).take_all(sweep, sweep.sizes, lambda key: sweep.fingerprint(rows, state, key))
+            channel = self._channel(part)
+            noise, grid = channel.take_all(sweep, sweep.sizes, lambda key: sweep.fingerprint(rows, state, key))
             return sweep.released(sweep.run(rows, state, noise, grid))
 
     def run_chain(self, chain: Chain[Asked], query: Asked, start: Array, part: int = 0) -> Array:
