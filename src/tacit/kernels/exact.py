@@ -100,17 +100,21 @@ def _bits(p: int) -> int:
     return (MANTISSA - math.ceil(math.log2(max(p, 2)))) // 2 - 1
 
 
-def coarse(W: Array) -> Array:
+def coarse(W: Array, row_bits: int | None = None) -> Array:
     """W rounded for ``exact_product``, relative to its largest entry; doing it again changes nothing.
 
     Args:
         W: (q, p), finite.
+        row_bits: of the integer rows that it will be multiplied with, at most 2^row_bits: all other bits go to W. None
+            for ``exact_product``, which rounds rows itself.
 
     Returns:
         (q, p).
     """
-    flat = np.ascontiguousarray(W, np.float64).reshape(1, -1)
-    return np.asarray(rounded_rows(flat, _bits(W.shape[1])).reshape(W.shape))
+    flat, p = np.ascontiguousarray(W, np.float64).reshape(1, -1), W.shape[1]
+    # Entries are at most 2^(bits − 1) units, so that p products stay below 2^53.
+    bits = _bits(p) if row_bits is None else max(MANTISSA + 2 - row_bits - math.ceil(math.log2(max(p, 2))), 2)
+    return np.asarray(rounded_rows(flat, bits).reshape(W.shape))
 
 
 def exact_product(X: Array, W: Array) -> Array:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.errors import InvalidInput
+from tacit.kernels.rows import row_squares
 from tacit.kernels.softmax import softmax_gradient
 
 __all__ = ["OUTPUT_LOSSES", "OneVsRest", "OutputLoss", "Softmax", "SquaredOutputs"]
@@ -175,7 +176,7 @@ class SquaredOutputs(OutputLoss):
         """r·min(1, a/‖r‖)."""
         R = np.asarray(Z, np.float64) - target
         top = np.maximum(np.abs(R).max(axis=1, initial=0.0, keepdims=True), 1e-300)
-        norm = top * np.sqrt(((R / top) ** 2).sum(axis=1, keepdims=True))
+        norm = top * np.sqrt(row_squares(R / top))[:, None]
         R *= np.where(norm > self.clip, self.clip / np.maximum(norm, 1e-300), 1.0)
         return R.astype(Z.dtype)
 
