@@ -92,6 +92,11 @@ def noise_std(mechanism: Mechanism, query: Bounded, index: int) -> float:
     return sensitivity(mechanism, query) / ratio
 
 
+def _rounded_up(sigma: float) -> float:
+    """The next float: the quotient Δ/ratio must not lose its last bit."""
+    return float(np.nextafter(sigma, np.inf))
+
+
 class Channel:
     """Noisy sums over the batches of one mechanism, as certified and not one more.
 
@@ -145,6 +150,12 @@ class Channel:
         following = self._step * self.mechanism.releases + self._release
         return noise_std(self.mechanism, query, following if index is None else index)
 
+    def grid(self, query: Bounded, index: int | None = None) -> Grid | None:
+        """The lattice of the next release, or of release ``index``: public; None in floating point."""
+        if self.mechanism.arithmetic is not Arithmetic.EXACT:
+            return None
+        return query.grid(_rounded_up(self.noise_std(query, index)))
+
     def release(self, query: Bounded, total: Callable[[Members, Grid | None], Sums]) -> Array:
         """The next certified release: the sum over this step's members plus noise.
 
@@ -164,9 +175,9 @@ class Channel:
         if self._members is None:
             raise BudgetExhausted(f"all {m.steps} certified steps are taken: certify a longer plan to go on")
         index, sigma = self._step * m.releases + self._release, self.noise_std(query)
-        if m.arithmetic is Arithmetic.EXACT:  # rounded up: the quotient Δ/ratio must not lose its last bit
-            sigma = float(np.nextafter(sigma, np.inf))
-        grid = query.grid(sigma) if m.arithmetic is Arithmetic.EXACT else None
+        grid = self.grid(query)
+        if grid is not None:
+            sigma = _rounded_up(sigma)
         with np.errstate(all="ignore"):  # a caller's errstate("raise") would tell about a record
             clean = total(self._members, grid)
         self._check_stream(query, clean)

@@ -134,6 +134,10 @@ class Session:
         """σ of the next release of a part, or of release ``index``: public."""
         return self._channel(part).noise_std(query, index)
 
+    def grid(self, query: Bounded, part: int = 0, index: int | None = None) -> Grid | None:
+        """The lattice of the next release of a part, or of release ``index``: public; None in floating point."""
+        return self._channel(part).grid(query, index)
+
     def public_rng(self, purpose: str) -> np.random.Generator:
         """Randomness that need not be secret (which coordinates to update)."""
         return self._run.streams.child(purpose).at("public")

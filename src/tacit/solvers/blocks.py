@@ -417,6 +417,8 @@ class BlockDescent:
         values: list[Values] = [tuple(block.start.copy() for block in plan.blocks) for _ in range(count)]
         for step in range(plan.steps):
             state = _state(values)
+            if jacobi and count == 1:
+                queries = self._with_grids(queries, step, session, part)
             for i, query in enumerate(queries):
                 if i > 0 and not jacobi:
                     state = _state(values)
@@ -426,6 +428,13 @@ class BlockDescent:
                 values = [self._updated(i, now, out, step, sigma) for now, out in zip(values, sums, strict=True)]
             session.tick(step + 1, plan.steps)
         return _stacked(values)
+
+    def _with_grids(self, queries: list[BlockSum], step: int, session: Session, part: int) -> list[BlockSum]:
+        """Queries that know the grids of all blocks in this step, so that one pass gives all of their exact sums."""
+        p = len(queries)
+        grids = [session.grid(query, part, step * p + i) for i, query in enumerate(queries)]
+        known = tuple(grid for grid in grids if grid is not None)
+        return [query.with_grids(known) for query in queries]
 
     def _updated(self, i: int, values: Values, noisy: Array, step: int, sigma: float) -> Values:
         """All blocks after block i's update."""
