@@ -197,7 +197,7 @@ def test_sums_that_are_kept_belong_to_their_state_and_batch() -> None:
     W = tuple(rng.normal(size=c.map.weights) for c in network.connections)
     case = made(network, W, rng.normal(size=(9, 5)), np.eye(3)[rng.integers(3, size=9)], 0.01)
     problem, rows = case.problem, case.rows
-    together = JacobiCache(problem, rows)
+    together = JacobiCache(problem)
     mask = np.ones(9, bool)
     for change in range(6):
         if change == 1:
@@ -212,7 +212,7 @@ def test_sums_that_are_kept_belong_to_their_state_and_batch() -> None:
             W[1][:] = -0.0
         with np.errstate(all="ignore"):
             fresh = problem.totals(W, rows.take(np.flatnonzero(mask)))
-            for kept, own in zip(together.totals(joined(W), mask), fresh, strict=True):
+            for kept, own in zip(together.totals(rows, joined(W), mask), fresh, strict=True):
                 assert (kept == own).all()
     state, everybody = joined(W)[None], np.ones((1, 9), bool)
     query = BlockSum(problem, 0, jacobi=True)

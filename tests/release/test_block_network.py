@@ -214,14 +214,14 @@ def test_sums_together_are_made_once_and_belong_to_their_state():
             return super().totals(values, rows)
 
     problem, rows, values = made("dense", cls=_Counting)
-    together = JacobiCache(problem, rows)
+    together = JacobiCache(problem)
     plain = BlockNetwork(problem.network, problem.blocks, problem.statistic)
     state = joined(values)
     for mask in (ALL >= 0, ALL < 4, ALL >= 0):
         for flat in (state, state * 0.5):
             cut = tuple(v * (flat[0] / state[0]) for v in values)
             for i in range(len(problem.blocks)):
-                assert np.array_equal(together.totals(flat, mask)[i], plain.total(i, cut, rows.take(ALL[mask])))
+                assert np.array_equal(together.totals(rows, flat, mask)[i], plain.total(i, cut, rows.take(ALL[mask])))
     assert len(calls) == 6  # three batches, two states, three blocks each
 
 

@@ -8,7 +8,6 @@ a hidden variable that is carried along is a second way for the record into ever
 from __future__ import annotations
 
 import inspect
-import weakref
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any
@@ -129,24 +128,33 @@ def _batch(rows: Rows, mask: Mask) -> Rows:
 class JacobiCache:
     """The sums of all blocks at one state and batch, made once: a function of both, whenever it is asked for.
 
+    It is kept beside the records that batches are drawn from (``Rows.kept``), and holds none of them.
+
     Args:
         problem: whose sums they are.
-        rows: the records that batches are drawn from.
     """
 
-    def __init__(self, problem: BlockProblem, rows: Rows) -> None:
-        self._problem, self._rows = problem, weakref.ref(rows)  # rows keep the cache: a cycle would outlive the fit
+    def __init__(self, problem: BlockProblem) -> None:
+        self._problem = problem
         self._known: tuple[Array, Mask, Grids | None, tuple[Sum, ...]] | None = None
 
-    def totals(self, state: Array, mask: Mask, grids: Grids | None = None) -> tuple[Sum, ...]:
-        """Those of the problem, at all blocks as one vector, over the records of a batch."""
+    def totals(self, rows: Rows, state: Array, mask: Mask, grids: Grids | None = None) -> tuple[Sum, ...]:
+        """Those of the problem, at all blocks as one vector, over the records of a batch.
+
+        Args:
+            rows: the records that batches are drawn from: always the same.
+            state: all blocks as one vector.
+            mask: which records are in the batch.
+            grids: of all blocks, for exact sums.
+
+        Returns:
+            The sum of each block.
+        """
         known = self._known
         if known is None or not (
             np.array_equal(known[0], state) and np.array_equal(known[1], mask) and known[2] == grids
         ):
-            own, rows = state.copy(), self._rows()
-            assert rows is not None
-            more = () if grids is None else (grids,)
+            own, more = state.copy(), () if grids is None else (grids,)
             made = self._problem.totals(_values(own, self._problem), _batch(rows, mask), *more)
             self._known = known = own, mask.copy(), grids, made
         return known[3]
@@ -228,8 +236,8 @@ class BlockSum(Query):
         at_once = self.jacobi and (grid is None or grid in self.grids[self.block : self.block + 1])
         with np.errstate(all="ignore"):  # a warning would tell about a record
             if at_once:
-                cache = rows.kept(("jacobi", self.problem), lambda: JacobiCache(self.problem, rows))
-                sums = cache.totals(state, mask, None if grid is None else self.grids)[self.block]
+                cache = rows.kept(("jacobi", self.problem), lambda: JacobiCache(self.problem))
+                sums = cache.totals(rows, state, mask, None if grid is None else self.grids)[self.block]
             else:
                 values, batch = _values(state, self.problem), _batch(rows, mask)
                 more = () if grid is None else (grid,)
