@@ -28,6 +28,7 @@ ONCE = (
     "quadratic",
     "sketches",
     "steps",
+    "exact_blocks",
 )
 ALL = (*ONCE, *ACCUMULATE)
 """What ``make bench`` runs; ``features`` is run when it is asked for."""

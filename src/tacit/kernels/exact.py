@@ -117,7 +117,7 @@ def coarse(W: Array, row_bits: int | None = None) -> Array:
     return np.asarray(rounded_rows(flat, bits).reshape(W.shape))
 
 
-def exact_product(X: Array, W: Array) -> Array:
+def exact_product(X: NDArray[Any], W: Array) -> Array:
     """X·Wᵀ, each row a function of that row of X and of W alone, to the bit.
 
     Entries keep about (52 − log₂ p)/2 bits of the largest one in their row of X, and in W: 20 for p = 785.
@@ -177,7 +177,7 @@ def grid_product(X: NDArray[Any], W: Array, grid: float, bits: int = 32) -> Arra
     return np.asarray(out)
 
 
-def half_spaces(X: Array, U: Array) -> NDArray[np.bool_]:
+def half_spaces(X: NDArray[Any], U: Array) -> NDArray[np.bool_]:
     """1(u_jᵀx ≥ 0) for each row x, whoever is beside it: a sign that may turn with a last bit needs an exact product.
 
     Args:

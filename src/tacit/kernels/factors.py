@@ -48,10 +48,10 @@ def residual_squares(W: Array, B: Array, G: Array, squares: Array) -> Array:
 def person_integers(
     W: Array, squares: Array, weight: float, inside: float, longest: float, units: tuple[float, float], nearest: bool
 ) -> tuple[Array, Integers]:
-    """v = f·w in units of a grid, rounded toward zero, and Σ vwᵀ, rounded person by person.
+    """Clipped factors v = f·w in units of a grid, rounded toward zero, and Σ vwᵀ, rounded person by person.
 
-    f = min(1, inside/‖w‖√(α²‖w‖² + ‖x‖²)), or less where ‖v‖ would exceed ``longest``; 0 where it is not finite. What v
-    and x become in others' company does not change: each row is a function of its own row, to the bit.
+    f = min(1, inside/‖w‖√(α²‖w‖² + ‖x‖²)), or less where ‖v‖ would exceed ``longest``; 0 where it is not finite.
+    Each row is a function of its own row, to the bit.
 
     Args:
         W: (m, k), non-negative, at most 1 long.

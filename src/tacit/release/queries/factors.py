@@ -193,7 +193,7 @@ class ItemFactors(BlockProblem):
         return h
 
     def _exact(self, H: Array, h: Array, part: Any, units: ItemUnits) -> tuple[Array, Any, Array]:
-        """w, the integers that v is multiplied with, and the square of their length, no less."""
+        """Factors w, the integers that v is multiplied with, and the square of their length, no less."""
         if self.people.observed_only:
             rows = self.people(part)
             Ht = np.ascontiguousarray(H.T)
@@ -322,7 +322,7 @@ class PersonFactors(Query):
         return weights(state.reshape(self.components, -1), part, self.people, self.ridge, self.bound)[0]
 
     def _integers(self, part: Any, state: Array, grid: Grid) -> NDArray[np.int64]:
-        """w in units of the grid, rounded toward zero; of each person by itself, to the bit."""
+        """Factors in units of the grid, rounded toward zero; of each person by itself, to the bit."""
         H = state.reshape(self.components, -1)
         if self.people.observed_only:
             W = shortened_weights(self._factors(part, state))

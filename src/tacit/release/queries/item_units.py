@@ -40,7 +40,7 @@ class ItemUnits:
 
     @property
     def unit(self) -> float:
-        """g."""
+        """The unit g of a sum."""
         return self.row * self.factor
 
     @property

@@ -132,7 +132,7 @@ class BlockNetwork(BlockProblem):
         self, values: Values, rows: Rows, blocks: tuple[int, ...], grids: tuple[Grid | None, ...]
     ) -> tuple[Sum, ...]:
         kinds = [np.float64 if grid is None else np.int64 for grid in grids]
-        out = [np.zeros(self.blocks[j].release_size, kind) for j, kind in zip(blocks, kinds, strict=True)]
+        out: list[Sum] = [np.zeros(self.blocks[j].release_size, kind) for j, kind in zip(blocks, kinds, strict=True)]
         for hidden in self._hidden(values, rows, self._part):
             for total, j, grid in zip(out, blocks, grids, strict=True):
                 total += self._summed(j, hidden) if grid is None else self._integers(j, hidden, grid)
@@ -165,22 +165,19 @@ class BlockNetwork(BlockProblem):
 
     def _integers(self, j: int, hidden: Hidden, grid: Grid) -> NDArray[np.int64]:
         """The sum of a part in units of the grid."""
-        c = self.network.connections[j]
+        c, bound = self.network.connections[j], self.blocks[j].bound
         design, residual = hidden.designs[j], c.map.by_patch(hidden.residuals[c.target])
         if c.map.patches > 1:
-            bits = (EXACT_BITS - math.ceil(math.log2(c.map.patches))) // 2
-            R, X = (rounded_rows(_flat(A), bits).reshape(A.shape) for A in (residual, design))
-            formed = -_flat(np.matmul(R.transpose(0, 2, 1), X))[None]
-            everybody = np.ones((1, len(design)), bool)
-            return np.asarray(lattice_total(np.ascontiguousarray(formed), everybody, self.blocks[j].bound, grid.unit)[0])
+            formed = -_formed(design, residual)[None]
+            return np.asarray(lattice_total(formed, np.ones((1, len(design)), bool), bound, grid.unit)[0])
         X, R = design[:, 0], residual[:, 0]
         if self.statistic is LayerStatistic.GRADIENT:
             A, scales, norms = integer_rows(X, grid.bits)
-            T = capped_integers(R * -(scales / grid.unit)[:, None], self.blocks[j].bound / grid.unit / norms)
+            T = capped_integers(R * -(scales / grid.unit)[:, None], bound / grid.unit / norms)
             return integer_gram(T, A.astype(np.float64))
-        norms = self.network.design_norm(c), self.residual_norms[j]
         ok = np.isfinite(row_squares(X)) & np.isfinite(row_squares(R))  # a record that fails counts as zero, all of it
-        x, r = (_within(A[ok], norm, grid.bits) for A, norm in zip((X, R), norms, strict=True))
+        x = _within(X[ok], self.network.design_norm(c), grid.bits)
+        r = _within(R[ok], self.residual_norms[j], grid.bits)
         return np.concatenate([integer_gram(x), integer_gram(r, x)])
 
     # -- floating point -------------------------------------------------------------------------------------------
@@ -258,6 +255,13 @@ def _factor(norms: Array, longest: float) -> Array:
     """min(1, C/norm), and a hair less, so that rounding cannot make a contribution longer; 0 if it is not finite."""
     inside = longest * (1 - 2.0**-40)
     return np.where(np.isfinite(norms), inside / np.maximum(norms, inside), 0.0)
+
+
+def _formed(design: Array, residual: Array) -> Array:
+    """Σ r·xᵀ over the patches of each record, flat: of factors that are rounded to so few bits that it is exact."""
+    bits = (EXACT_BITS - math.ceil(math.log2(design.shape[1]))) // 2
+    R, X = (rounded_rows(_flat(A), bits).reshape(A.shape) for A in (residual, design))
+    return np.ascontiguousarray(_flat(np.matmul(R.transpose(0, 2, 1), X)))
 
 
 def _within(rows: Array, norm: float, bits: int) -> Array:

@@ -119,10 +119,10 @@ class _Outputs(Query):
         if not (theta.max() <= far and theta.min() >= -far):  # also NaN
             theta = np.clip(np.nan_to_num(theta), -far, far)
         with np.errstate(all="ignore"):  # a warning would tell about a record
-            if grid is None:
-                sums = [self._part(rows, theta, part) for part in _parts(index)]
-            else:
-                sums = [self._integers(rows.take(part), theta, grid) for part in _parts(index)]
+            sums: list[Sums] = [
+                self._part(rows, theta, part) if grid is None else self._integers(rows.take(part), theta, grid)
+                for part in _parts(index)
+            ]
         return reduce(np.add, sums) if sums else np.zeros(theta.size, np.float64 if grid is None else np.int64)
 
     @abstractmethod

@@ -139,7 +139,7 @@ def integer_people(part: Any, people: NonnegativeRows, unit: float) -> tuple[Any
 
 
 def exact_weights(B: Array, G: Array, ridge: float) -> Array:
-    """w of each person, at most ``PERSON_NORM`` long; a function of its row of B, to the bit.
+    """Factors of each person, at most ``PERSON_NORM`` long; a function of its row of B, to the bit.
 
     Args:
         B: (m, k), Hm of each person.
