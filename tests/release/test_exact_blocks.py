@@ -284,7 +284,7 @@ def test_a_run_lies_on_its_grid(statistic):
     problem = dataclasses.replace(problem, blocks=(dataclasses.replace(block, update=keep),))
     plan = exact_plan(problem, len(rows), sampling="poisson", batch_size=100)
     with open_session(plan.certificate, InMemory(rows.X), random_state=0) as session:
-        grid = session.grid(BlockSum(problem, 0))
+        (grid,) = session.grids([BlockSum(problem, 0)])
         BlockDescent(plan, problem).solve(session)
     D = problem.scales(0)
     for noisy in seen:

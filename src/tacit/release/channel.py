@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -150,11 +150,12 @@ class Channel:
         following = self._step * self.mechanism.releases + self._release
         return noise_std(self.mechanism, query, following if index is None else index)
 
-    def grid(self, query: Bounded, index: int | None = None) -> Grid | None:
-        """The lattice of the next release, or of release ``index``: public; None in floating point."""
+    def grids(self, queries: Sequence[Bounded]) -> tuple[Grid, ...]:
+        """The lattices of the next releases, one for each query: public; none in floating point."""
         if self.mechanism.arithmetic is not Arithmetic.EXACT:
-            return None
-        return query.grid(_rounded_up(self.noise_std(query, index)))
+            return ()
+        first = self._step * self.mechanism.releases + self._release
+        return tuple(query.grid(_rounded_up(self.noise_std(query, first + i))) for i, query in enumerate(queries))
 
     def release(self, query: Bounded, total: Callable[[Members, Grid | None], Sums]) -> Array:
         """The next certified release: the sum over this step's members plus noise.
@@ -175,7 +176,7 @@ class Channel:
         if self._members is None:
             raise BudgetExhausted(f"all {m.steps} certified steps are taken: certify a longer plan to go on")
         index, sigma = self._step * m.releases + self._release, self.noise_std(query)
-        grid = self.grid(query)
+        (grid,) = self.grids([query]) or (None,)
         if grid is not None:
             sigma = _rounded_up(sigma)
         with np.errstate(all="ignore"):  # a caller's errstate("raise") would tell about a record

@@ -411,14 +411,13 @@ class BlockDescent:
         return _stacked([separated(row, self.plan.blocks) for row in np.atleast_2d(last)])
 
     def _every_iterate(self, session: Session, part: int) -> Values:
-        plan, count = self.plan, session.replicas
-        jacobi = plan.order == "jacobi"
+        plan, count, jacobi = self.plan, session.replicas, self.plan.order == "jacobi"
         queries = [BlockSum(self.problem, i, jacobi and count == 1) for i in range(len(plan.blocks))]
         values: list[Values] = [tuple(block.start.copy() for block in plan.blocks) for _ in range(count)]
         for step in range(plan.steps):
             state = _state(values)
-            if jacobi and count == 1:
-                queries = self._with_grids(queries, step, session, part)
+            if jacobi:  # one pass over the records gives all sums of a step
+                queries = [query.with_grids(session.grids(queries, part)) for query in queries]
             for i, query in enumerate(queries):
                 if i > 0 and not jacobi:
                     state = _state(values)
@@ -428,13 +427,6 @@ class BlockDescent:
                 values = [self._updated(i, now, out, step, sigma) for now, out in zip(values, sums, strict=True)]
             session.tick(step + 1, plan.steps)
         return _stacked(values)
-
-    def _with_grids(self, queries: list[BlockSum], step: int, session: Session, part: int) -> list[BlockSum]:
-        """Queries that know the grids of all blocks in this step, so that one pass gives all of their exact sums."""
-        p = len(queries)
-        grids = [session.grid(query, part, step * p + i) for i, query in enumerate(queries)]
-        known = tuple(grid for grid in grids if grid is not None)
-        return [query.with_grids(known) for query in queries]
 
     def _updated(self, i: int, values: Values, noisy: Array, step: int, sigma: float) -> Values:
         """All blocks after block i's update."""
