@@ -25,6 +25,7 @@ ONCE = (
     "block_figures",
     "kernels",
     "correlated_noise",
+    "exact_noise",
     "quadratic",
     "sketches",
     "steps",

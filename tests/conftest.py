@@ -35,6 +35,14 @@ def two_threads() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _state_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A state directory for this run: folders of tests come again under the same names, and ledgers remember theirs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TACIT_STATE_DIR", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-slow", action="store_true", help=f"rewrite {SLOW.name} from the times of this run")
     parser.addoption(

@@ -21,6 +21,7 @@ ORDER = (
     "_digits",
     "_files",
     "_codec",
+    "_registry",
     "kernels",
     "problem",
     "noise",

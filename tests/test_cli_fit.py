@@ -478,7 +478,7 @@ BAD_OPTIONS = {
     "no such file": (["--schema", "none.json"], "none.json: No such file"),
     "a folder": (["--schema", "."], "directory"),
     "data as schema": (["--schema", "data.csv"], "not JSON; write one with tacit schema"),
-    "unknown model": (["--model", "forest"], "model must be one of 'logistic', 'svc'"),
+    "unknown model": (["--model", "forest"], "model must be one of 'elasticnet', 'gamma'"),
     "unknown target": (["--target", "poor"], "no column 'poor'"),
     "epsilon zero": (["--epsilon", "0"], "epsilon must be positive"),
     "epsilon nan": (["--epsilon", "nan"], "epsilon"),
@@ -568,6 +568,11 @@ def test_a_ledger_is_charged_until_it_is_empty() -> None:
     assert "1 entry" in ok("ledger", "study.ledger")
     (entry,) = Ledger("study.ledger").entries()
     assert entry.note == "DPLogisticRegression"
+    for file in Path().glob("study.ledger*"):
+        file.unlink()
+    again = ("ledger", "study.ledger", "--epsilon", "6", "--delta", "1e-5")
+    assert "held 1 entry" in one_line(run(*again))
+    assert "0 entries" in ok(*again, "--new")
 
 
 def test_faults_in_the_data_cost_nothing() -> None:

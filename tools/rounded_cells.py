@@ -42,9 +42,7 @@ def slope(w: mpmath.mpf) -> mpmath.mpf:
 def taylor(w: mpmath.mpf, width: mpmath.mpf, polynomials: list[list[int]]) -> list[mpmath.mpf]:
     """Coefficients of t, t², … of w at this point."""
     step = slope(w) * width
-    return [
-        mpmath.polyval(P[::-1], w) * step**k / mpmath.factorial(k) for k, P in enumerate(polynomials, start=1)
-    ]
+    return [mpmath.polyval(P[::-1], w) * step**k / mpmath.factorial(k) for k, P in enumerate(polynomials, start=1)]
 
 
 def inverse(v: mpmath.mpf, guess: mpmath.mpf) -> mpmath.mpf:

@@ -35,8 +35,8 @@ def test_two_threads_share_one_certified_release(monkeypatch):
     session, gate, out = _session(np.eye(3)), threading.Barrier(2, timeout=2), []
     plain = VectorSum.total
 
-    def waiting(self, rows, state, members):
-        found = plain(self, rows, state, members)
+    def waiting(self, rows, state, members, grid):
+        found = plain(self, rows, state, members, grid)
         with contextlib.suppress(threading.BrokenBarrierError):
             gate.wait()
         return found

@@ -20,7 +20,7 @@ from tacit.errors import BudgetExhausted, InvalidInput, LedgerError, NotCovered
 from tacit.estimators import DPGeneralizedLinear, DPHuberRegressor, DPLasso, DPLinearSVC, DPLogisticRegression, DPRidge
 from tacit.estimators.base import PrivateEstimator
 from tacit.maps import BoundsScaler, FeatureBounds, feature_bounds
-from tacit.release import SEEDED, Channel, Session
+from tacit.release import SEEDED, Session, channel
 from tacit.solvers import CoordinateDescent
 
 N, P = 200, 3
@@ -185,7 +185,7 @@ def test_add_remove_is_refused_where_it_does_not_compose_and_costs_nothing(name,
 
 def test_under_add_remove_nothing_but_the_count_sees_the_number_of_records(monkeypatch):
     """With the count frozen, one record that contributes nothing more or less changes nothing."""
-    monkeypatch.setattr(Channel, "_noise", lambda self, sigma, index, clean, history: 0.0 * clean)
+    monkeypatch.setattr(channel, "rounded_normal", lambda rng, scale, size: np.zeros(size, np.int64))
     frozen, release, seen = PrivateEstimator._counted, Session.release, []
 
     def counted(self, session, table, budget):

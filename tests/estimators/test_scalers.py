@@ -175,7 +175,7 @@ def test_the_noise_of_histograms_is_what_the_certificate_says(adjacency, squared
 
 def test_a_secret_number_of_records_is_used_only_with_its_noise(monkeypatch):
     """Noise of n on the count must double it: whoever divides by the true n tells it."""
-    n, deal = 40, {"epsilon": 1.0, "delta": 1e-5, "adjacency": "add-remove"}
+    n, deal = 40, {"epsilon": 1.0, "delta": 1e-5, "adjacency": "add-remove", "arithmetic": "float"}
     X = np.full((n, 1), 0.5)
 
     def drawn(noise):

@@ -12,7 +12,7 @@ from scipy import stats
 from tacit.accounting import gdp_mu
 from tacit.errors import InvalidInput
 from tacit.estimators import DPLinearRegression, private_mean, private_quantiles, private_variance
-from tacit.inputs.grids import grids_of
+from tacit.inputs.parameters import grids_of
 from tacit.mechanism import Adjacency
 from tacit.solvers.stages import histogram_quantiles
 

@@ -5,6 +5,7 @@ import random
 import signal
 import time
 
+import pytest
 from ledger_helpers import finish, start
 
 from tacit.ledger import Ledger
@@ -35,10 +36,11 @@ def kill_once(nursery, path, side, order, *, after, delay):
     assert nursery.stdout.readline().strip() == "killed"
 
 
-def test_no_release_is_uncounted_after_kill(tmp_path):
+def kill_and_count(tmp_path, trials):
+    """Entries, releases and ledgers that never came to be, over many kills; none may leave a release without entry."""
     rng, nursery = random.Random(1), start("crash_nursery")
     entries = releases = never_created = 0
-    for trial in range(TRIALS):
+    for trial in range(trials):
         path = tmp_path / f"ledger{trial // TRIALS_PER_LEDGER}"
         side = path.with_suffix(".released")
         young = trial % TRIALS_PER_LEDGER == 0
@@ -50,9 +52,24 @@ def test_no_release_is_uncounted_after_kill(tmp_path):
         if trial % TRIALS_PER_LEDGER == TRIALS_PER_LEDGER - 1:
             entries, releases = entries + count, releases + len(lines(side))
     finish(nursery)
+    return entries, releases, never_created
+
+
+def test_no_release_is_uncounted_after_kill(tmp_path):
+    entries, releases, never_created = kill_and_count(tmp_path, TRIALS)
     assert releases > TRIALS // 10  # the children did work, on a busy machine, too
     assert entries > releases  # and some died between the entry and the release
     assert never_created > 0  # and some before there was a ledger
+
+
+@pytest.mark.attack
+def test_nor_after_a_thousand_kills(tmp_path, record_property):
+    kills = int(os.environ.get("TACIT_KILLS", "1000"))
+    entries, releases, _ = kill_and_count(tmp_path, kills)
+    record_property("kills", kills)
+    record_property("entries", entries)
+    record_property("releases", releases)
+    record_property("undercounts", 0)
 
 
 def test_the_check_catches_a_release_before_its_reservation(tmp_path):

@@ -121,12 +121,106 @@ def test_a_deleted_ledger_is_not_started_anew(folder):
     assert [p.name for p in folder.iterdir()] == ["ledger.anchor"]
 
 
+def remove_all(folder):
+    for file in folder.glob("ledger*"):  # rm study.ledger*
+        file.unlink()
+
+
+def test_a_ledger_deleted_with_its_anchor_is_not_started_anew(folder, forget):
+    """The anchor in the state directory survives ``rm study.ledger*``."""
+    spend(folder / "ledger", 2)
+    remove_all(folder)
+    for terms in ((1.0, 1e-5), (9.0, 1e-3), ()):
+        with pytest.raises(LedgerCorrupt, match=r"2 entries.*gone.*new=True") as caught:
+            Ledger(folder / "ledger", *terms)
+        assert "\n" not in str(caught.value)
+    assert not list(folder.iterdir())
+    forget()  # the place is known, what was spent there is not
+    with pytest.raises(LedgerCorrupt, match="gone"):
+        Ledger(folder / "ledger", 1.0, 1e-5)
+
+
+def test_who_means_it_says_so(folder):
+    spend(folder / "ledger", 2)
+    with pytest.raises(LedgerError, match="leave out new"):
+        Ledger(folder / "ledger", 1.0, 1e-5, new=True)
+    remove_all(folder)
+    with Ledger(folder / "ledger", 1.0, 1e-5, new=True) as ledger:
+        assert not ledger.entries()
+    spend(folder / "ledger", 1)
+    (folder / "ledger").unlink()  # the anchor beside it stays
+    assert not Ledger(folder / "ledger", 1.0, 1e-5, new=True).entries()
+    spend(folder / "ledger", 1)
+    assert Ledger(folder / "ledger").verify() == 1
+    with pytest.raises(LedgerError, match="pass epsilon and delta"):
+        Ledger(folder / "none", new=True)
+
+
+def test_nothing_spent_is_nothing_lost(folder):
+    """A ledger with the wrong limits may be deleted and made again, as long as it has granted nothing."""
+    spend(folder / "ledger", 0)
+    remove_all(folder)
+    spend(folder / "ledger", 1)
+
+
+def test_another_ledger_moved_to_its_place_is_refused(folder):
+    spend(folder / "ledger", 2)
+    spend(folder / "fresh", 0)
+    remove_all(folder)
+    (folder / "fresh").rename(folder / "ledger")
+    with pytest.raises(LedgerCorrupt, match="another ledger was here"):
+        Ledger(folder / "ledger")
+    assert Ledger(folder / "ledger", new=True).verify() == 0
+    assert Ledger(folder / "ledger").verify() == 0
+
+
+def test_a_place_is_known_by_every_name_of_it(folder, tmp_path):
+    (tmp_path / "link").symlink_to(folder)
+    spend(tmp_path / "link" / "ledger", 2)
+    remove_all(folder)
+    with pytest.raises(LedgerCorrupt, match="gone"):
+        spend(folder / "ledger")
+
+
+# -- what lies in the way ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["ledger.anchor.tmp", "ledger.anchor"])
+def test_anchors_are_not_written_through_links(folder, tmp_path, name):
+    """Who can write into the folder, and not to the victim, could have the ledger's owner overwrite it."""
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (folder / name).symlink_to(victim)
+    try:
+        spend(folder / "ledger", 2)
+    except LedgerCorrupt:
+        assert name == "ledger.anchor"
+    else:
+        assert not (folder / "ledger.anchor").is_symlink()
+    assert victim.read_text() == "precious"
+
+
+@pytest.mark.parametrize("suffix", ["-wal", "-shm", "-journal"])
+def test_sqlites_own_files_are_not_written_through_links(folder, tmp_path, suffix):
+    victim = tmp_path / "victim"
+    victim.write_text("")
+    (folder / f"ledger{suffix}").symlink_to(victim)
+    with pytest.raises(LedgerError, match=r"left of a ledger that is gone.*remove it"):
+        spend(folder / "ledger", 2)
+    (folder / f"ledger{suffix}").unlink()
+    spend(folder / "ledger", 1)
+    (folder / f"ledger{suffix}").symlink_to(victim)
+    with pytest.raises(LedgerError, match="symbolic link"):
+        spend(folder / "ledger", 1)
+    assert victim.read_text() == ""
+
+
 def test_another_ledger_in_its_place_is_refused(folder):
     spend(folder / "ledger", 2)
     held = Ledger(folder / "ledger")
     spend(folder / "fresh", 0)
     shutil.copy(folder / "fresh", folder / "ledger")
-    with pytest.raises(LedgerCorrupt, match="belongs to another ledger"):
+    with pytest.raises(LedgerCorrupt, match="another ledger was here"):
         Ledger(folder / "ledger")
     (folder / "ledger.anchor").unlink()
     with pytest.raises(LedgerCorrupt, match="another ledger lies at this path"):

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from contracts import nothing_escapes, told
 
 import tacit.accounting.theorem as theorem_module
 from tacit import _codec
@@ -53,13 +54,21 @@ def masks(sampling, n=N, steps=STEPS, replicas=4, seed=0):
 
 @DRAWN
 def test_batches_are_masks_that_repeat_with_their_streams_in_any_order(sampling):
-    found = masks(sampling)
-    assert found.shape == (STEPS, 4, N)
-    assert found.dtype == bool
-    assert np.array_equal(found, masks(sampling))
+    found, kind = masks(sampling), type(sampling).__name__
+    told(
+        found.shape == (STEPS, 4, N) and found.dtype == bool,
+        f"draw() of {kind} makes {found.dtype} of shape {found.shape[1:]}: a step is a mask of (replicas, n) booleans",
+    )
+    told(
+        np.array_equal(found, masks(sampling)),
+        f"draw() of {kind} has randomness of its own: take it from streams.at(purpose, step)",
+    )
     draw = sampling.draw(N, 4, Streams(0))
-    for step in (7, 0, 3, 7, 1):  # a resumed run begins anywhere
-        assert np.array_equal(draw(step), found[step])
+    for step in (7, 0, 3, 7, 1):
+        told(
+            np.array_equal(draw(step), found[step]),
+            f"draw() of {kind} depends on the steps before: a resumed run begins anywhere and must draw the same",
+        )
 
 
 @DRAWN
@@ -68,7 +77,11 @@ def test_no_record_takes_part_beyond_the_stated_energy(sampling):
     for values in (rng.uniform(0.0, 1.0, STEPS), np.r_[1.0, np.zeros(STEPS - 1)], np.full(STEPS, 0.5)):
         energy = (masks(sampling, replicas=200) * values[:, None, None] ** 2).sum(axis=0)
         worst = sampling.worst_energy(Schedule(values))
-        assert energy.max() <= worst * (1 + 1e-12)
+        told(
+            energy.max() <= worst * (1 + 1e-12),
+            f"worst_energy() of {type(sampling).__name__} says {worst:g}, and a record took part with "
+            f"{energy.max():g}: theorems would promise too much",
+        )
         if isinstance(sampling, FullBatch | Cyclic):  # whose patterns are all seen
             assert energy.max() == pytest.approx(worst)
 
@@ -88,9 +101,11 @@ def test_a_stated_period_is_that_of_every_record(sampling):
     if k is None:
         return
     visits = masks(sampling)
-    for step in range(STEPS):
-        assert np.array_equal(visits[step], visits[step % k])
-    assert (visits[:k].sum(axis=0) == 1).all()
+    regular = all(np.array_equal(visits[step], visits[step % k]) for step in range(STEPS))
+    told(
+        regular and (visits[:k].sum(axis=0) == 1).all(),
+        f"{type(sampling).__name__} states period = {k}, and a record is not read at j, j + {k}, j + {2 * k}, … alone",
+    )
 
 
 @DRAWN
@@ -98,28 +113,45 @@ def test_independent_means_that_a_record_more_moves_nobody_else(sampling):
     if not sampling.independent:
         return
     without, with_one = (masks(sampling, n=n, replicas=1) for n in (N, N + 1))
-    assert np.array_equal(with_one[:, :, :N], without)
+    told(
+        np.array_equal(with_one[:, :, :N], without),
+        f"{type(sampling).__name__} says independent, and a record more moves others to other batches",
+    )
 
 
 @EACH
 def test_what_is_assumed_is_said(sampling):
-    assert sampling.assumption or isinstance(sampling, FullBatch)
+    kind = type(sampling).__name__
+    told(
+        sampling.assumption or isinstance(sampling, FullBatch),
+        f"{kind} states no assumption: write the sentence that a certificate shows about its batches",
+    )
     drawn = type(sampling).draw is not Sampling.draw
-    assert (sampling.evidence is Evidence.ENFORCED) <= drawn
+    told((sampling.evidence is Evidence.ENFORCED) <= drawn, f"{kind} says ENFORCED of batches that it does not draw")
+
+
+def test_every_sampling_gets_these_tests():
+    nothing_escapes(Sampling, set(OURS), 'put @described("its name in files") above @dataclass(frozen=True)')
 
 
 @pytest.mark.parametrize("sampling", [s for s in EXAMPLES if type(s).draw is Sampling.draw], ids=repr)
 def test_batches_of_others_are_not_drawn_here(sampling):
     with pytest.raises(MechanismMismatch, match=r"drawn elsewhere: to run this mechanism here, certify"):
         sampling.draw(N, 1, Streams(0))
+    assert sampling.evidence is Evidence.DECLARED
+    if sampling not in Separated.examples():
+        return  # a new one: no theorem names it yet
     certificate = certify(Mechanism(adjacency="zero-out", ratio=0.5, steps=4, sampling=sampling))
     session = open_session(certificate, InMemory(np.zeros((N, 1))))
     with pytest.raises(MechanismMismatch, match="drawn elsewhere"):
         session.release(VectorSum(1.0))
-    assert sampling.evidence is Evidence.DECLARED
 
 
 # -- the bits of version 0.1 ------------------------------------------------------------------------------------
+
+
+SIX = (FullBatch, Poisson, Cyclic, Shuffled, WithoutReplacement, CyclicPoisson)
+OF_0_1 = [example for cls in SIX for example in cls.examples()]
 
 
 def labels_0_1(n, k, replicas, rng):
@@ -155,7 +187,9 @@ def mask_0_1(s, n, replicas, streams, step):
     return rng.permuted(np.tile(first, (replicas, 1)), axis=1)
 
 
-@DRAWN
+@pytest.mark.parametrize(
+    "sampling", [s for s in EXAMPLES if s in OF_0_1 and type(s).draw is not Sampling.draw], ids=repr
+)
 @pytest.mark.parametrize(("n", "replicas"), [(1, 1), (12, 1), (13, 3), (500, 2)])
 @pytest.mark.parametrize("seed", [0, 7])
 def test_the_batches_of_a_seed_are_those_of_version_0_1(sampling, n, replicas, seed):
@@ -246,7 +280,7 @@ def test_a_sampling_that_a_theorem_names_is_certified_read_back_and_drawn(own_th
 
 
 def test_a_channel_does_not_draw_gaussian_noise_for_a_certificate_of_another(own_theorems):
-    @described("test.Laplace")
+    @described("test.OneLaplace")
     @dataclass(frozen=True)
     class Laplace(Noise):
         scale: float = 0.5

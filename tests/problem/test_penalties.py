@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from contracts import made, nothing_escapes, ours, told
 from scipy import optimize
 
+from tacit._codec import decode, encode, is_described
 from tacit.errors import InvalidInput
 from tacit.estimators.generalized import DPGeneralizedLinear
-from tacit.problem import ElasticNet, Penalty
+from tacit.problem import PENALTIES, ElasticNet, Penalty
 from tacit.solvers.stages import minimise
 
 
@@ -22,6 +25,11 @@ class GroupLasso(Penalty):
     groups: tuple[tuple[int, ...], ...]
     size: int
     scale: tuple[float, ...] | float = 1.0
+
+    @classmethod
+    def examples(cls):
+        groups = ((0, 1), (2, 3))
+        return cls(0.4, groups, 4), cls(0.4, groups, 4, (1.0, 3.0, 0.2, 0.2))
 
     def _norms(self, w, scale):
         return [float(np.linalg.norm((scale * w)[list(group)])) for group in self.groups]
@@ -50,60 +58,92 @@ def _shrunk(v, s2, t):
     return v * rho / (rho + t * s2)
 
 
-PENALTIES = {
-    "ridge": ElasticNet.of(4, l2=0.7),
-    "lasso": ElasticNet.of(4, l1=[0.0, 0.3, 0.3, 1.0]),
-    "elastic net": ElasticNet.of(4, l1=0.2, l2=0.5),
-    "box": ElasticNet.of(4, l2=0.1, low=-0.5, high=[0.1, 0.2, 0.3, np.inf]),
-    "group lasso": GroupLasso(0.4, ((0, 1), (2, 3)), 4),
-    "group lasso, scaled": GroupLasso(0.4, ((0, 1), (2, 3)), 4, (1.0, 3.0, 0.2, 0.2)),
-}
+KINDS = {name: PENALTIES[name] for name in ours(PENALTIES)} | {"GroupLasso": GroupLasso}
+EACH = pytest.mark.parametrize("name", sorted(KINDS))
 
 
-@pytest.mark.parametrize("name", sorted(PENALTIES))
+def penalties(name):
+    found = made(KINDS[name], KINDS[name].examples, "examples(cls) must return a tuple of penalties")
+    told(found, f"{name}.examples() is empty: return at least one penalty")
+    return found
+
+
+@EACH
 def test_the_prox_is_no_worse_than_its_neighbourhood(name):
-    penalty, rng = PENALTIES[name], np.random.default_rng(0)
-    inside = (lambda w: np.clip(w, penalty.low, penalty.high)) if isinstance(penalty, ElasticNet) else (lambda w: w)
-    for step in (0.0, 0.3, 2.0):
-        v = rng.normal(size=4)
-        w = penalty.prox(v, step)
-        best = 0.5 * np.sum((w - v) ** 2) + step * penalty.value(w)
-        for size in (1e-3, 1e-1, 1.0):
-            other = inside(w + size * rng.normal(size=(500, 4)))
-            values = [0.5 * np.sum((u - v) ** 2) + step * penalty.value(u) for u in other]
-            assert min(values) >= best - 1e-9
+    rng = np.random.default_rng(0)
+    for penalty in penalties(name):
+        for step in (0.0, 0.3, 2.0):
+            v = rng.normal(size=penalty.size)
+            w = penalty.prox(v, step)
+            best = 0.5 * np.sum((w - v) ** 2) + step * penalty.value(w)
+            for size in (1e-3, 1e-1, 1.0):
+                for other in w + size * rng.normal(size=(500, penalty.size)):
+                    u = penalty.prox(other, 0.0)  # within the box, where there is one
+                    told(
+                        0.5 * np.sum((u - v) ** 2) + step * penalty.value(u) >= best - 1e-9,
+                        f"prox(v, step) of {name} is not argmin ½‖w − v‖² + step·value(w): for v = {v.round(3)} and "
+                        f"step = {step:g} it returns {w.round(3)}, and {u.round(3)} is better",
+                    )
 
 
-@pytest.mark.parametrize("name", sorted(PENALTIES))
+@EACH
+def test_a_penalty_is_saved_with_its_model(name):
+    if name == "GroupLasso":
+        return  # this test's own
+    for penalty in penalties(name):
+        told(
+            is_described(penalty),
+            f'{name} has no name in files: put @described("{name}") above @dataclass(frozen=True)',
+        )
+        again = decode(json.loads(json.dumps(encode(penalty))))
+        assert type(again) is type(penalty)
+        assert encode(again) == encode(penalty)
+
+
+@EACH
 def test_units_change_nothing(name):
-    penalty, rng = PENALTIES[name], np.random.default_rng(1)
-    scale = rng.uniform(0.2, 3.0, 4)
-    other = penalty.rescaled(scale, 0.7)
-    assert type(other) is type(penalty)  # a subclass keeps its own prox
-    for _ in range(20):
-        v = rng.normal(size=4) * 0.1
-        assert other.value(v) == pytest.approx(0.7 * penalty.value(scale * v), rel=1e-12)
+    rng = np.random.default_rng(1)
+    for penalty in penalties(name):
+        scale = rng.uniform(0.2, 3.0, penalty.size)
+        other = penalty.rescaled(scale, 0.7)
+        told(
+            type(other) is type(penalty),
+            f"rescaled of {name} makes a {type(other).__name__}, whose prox would run: use dataclasses.replace(self)",
+        )
+        for v in rng.normal(size=(20, penalty.size)) * 0.1:
+            told(
+                other.value(v) == pytest.approx(0.7 * penalty.value(scale * v), rel=1e-12),
+                f"rescaled(scale, weight) of {name} is not v ↦ weight·value(scale·v): models would be fitted with "
+                "another penalty than the user's",
+            )
 
 
-@pytest.mark.parametrize("name", sorted(PENALTIES))
+@EACH
 def test_a_free_intercept_stays_where_it_is(name):
-    penalty, rng = PENALTIES[name], np.random.default_rng(2)
-    free, v = PENALTIES[name].with_free_intercept(), rng.normal(size=5)
-    w = free.prox(v, 0.5)
-    assert w[0] == v[0]
-    np.testing.assert_allclose(w[1:], penalty.prox(v[1:], 0.5))
-    assert free.value(v) == pytest.approx(penalty.value(v[1:]))
-    assert free.rescaled(np.full(5, 2.0)).value(v) == pytest.approx(penalty.rescaled(2.0).value(v[1:]))
+    rng = np.random.default_rng(2)
+    for penalty in penalties(name):
+        free, v = penalty.with_free_intercept(), rng.normal(size=penalty.size + 1)
+        w = free.prox(v, 0.5)
+        assert w[0] == v[0]
+        np.testing.assert_allclose(w[1:], penalty.prox(v[1:], 0.5))
+        assert free.value(v) == pytest.approx(penalty.value(v[1:]))
+        doubled = free.rescaled(np.full(penalty.size + 1, 2.0))
+        assert doubled.value(v) == pytest.approx(penalty.rescaled(2.0).value(v[1:]))
 
 
-@pytest.mark.parametrize("name", sorted(PENALTIES))
+@EACH
 def test_quadratics_are_minimised_with_any_penalty(name):
-    penalty, rng = PENALTIES[name], np.random.default_rng(3)
-    B = rng.normal(size=(6, 4))
-    A, b = B.T @ B / 6 + 0.1 * np.eye(4), rng.normal(size=4)
-    w = minimise(A, b, penalty)
-    step = 1 / np.linalg.eigvalsh(A)[-1]
-    np.testing.assert_allclose(penalty.prox(w - step * (A @ w - b), step), w, atol=1e-9)  # a fixed point
+    rng = np.random.default_rng(3)
+    for penalty in penalties(name):
+        B = rng.normal(size=(penalty.size + 2, penalty.size))
+        A, b = B.T @ B / 6 + 0.1 * np.eye(penalty.size), rng.normal(size=penalty.size)
+        w = minimise(A, b, penalty)
+        step = 1 / np.linalg.eigvalsh(A)[-1]
+        np.testing.assert_allclose(penalty.prox(w - step * (A @ w - b), step), w, atol=1e-9)  # a fixed point
+
+
+def test_every_penalty_gets_these_tests():
+    nothing_escapes(Penalty, set(PENALTIES.values()), "derive it from Penalty under a name of its own")
 
 
 class _Doubled(ElasticNet):

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from contracts import made, nothing_escapes, ours, told
 
 from tacit.accounting import certify
 from tacit.maps import AffineTarget, Standardise
-from tacit.mechanism import Mechanism, Poisson
+from tacit.mechanism import Arithmetic, Mechanism, Poisson
 from tacit.problem import Logistic, Squared
-from tacit.records import PLACES, InMemory
+from tacit.records import PLACES, InMemory, Records
 from tacit.release import open_session
 from tacit.release.queries import GramSum, LossGradient
 
-NAMES = sorted(name for name, cls in PLACES.items() if cls.__module__.startswith("tacit."))
+NAMES = ours(PLACES)
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(31, 3)), RNG.choice([-1.0, 1.0], size=31)
+
+
+def place(name: str) -> Records:
+    cls = PLACES[name]
+    return made(cls, lambda: cls.example(X, Y), "example(cls, X, y) must return these rows at this kind of place")
 
 
 def rows(records) -> tuple[np.ndarray, np.ndarray]:
@@ -26,52 +32,71 @@ def rows(records) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_all_records_are_there_in_their_order(name):
-    records = PLACES[name].example(X, Y)
+    records = place(name)
     table, target = rows(records)
-    assert records.n == 31
-    assert np.array_equal(table, X)
-    assert np.array_equal(target, Y)
+    told(records.n == 31, f"{name} says n = {records.n} of 31 records: set n to their number")
+    told(
+        np.array_equal(table, X) and np.array_equal(target, Y),
+        f"parts() of {name} does not hand out all records, each once, in a fixed order",
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_maps_are_applied_one_after_another_and_views_do_not_disturb_each_other(name):
-    base = PLACES[name].example(X, Y)
+    base = place(name)
     first = Standardise(np.array([1.0, 0.0, -1.0]), np.array([2.0, 1.0, 0.5]))
     second, target = Standardise(np.zeros(3), np.full(3, 3.0)), AffineTarget(0.5, 2.0)
     one = base.through(first)
     both = one.through(second, target)
     expected = second(first(X)), (Y - 0.5) / 2
     for _ in range(2):  # alternating, as the stages of a solver do
-        assert np.array_equal(rows(both)[0], expected[0])
-        assert np.array_equal(rows(both)[1], expected[1])
-        assert np.array_equal(rows(one)[0], first(X))
-        assert np.array_equal(rows(one)[1], Y)
-        assert np.array_equal(rows(base)[0], X)
+        same = [
+            *map(np.array_equal, rows(both), expected),
+            *map(np.array_equal, rows(one), (first(X), Y)),
+            *map(np.array_equal, rows(base), (X, Y)),
+        ]
+        told(
+            all(same),
+            f"through(features, target) of {name} must return another view behind all maps so far and one more, and "
+            "leave the view that it was called on as it is",
+        )
 
 
 @pytest.mark.parametrize("sampling", [None, Poisson(0.4)])
 @pytest.mark.parametrize("query", [GramSum(1.0, with_target=True), LossGradient(Logistic(), 0.5)], ids=["gram", "loss"])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_place_answers_as_an_array_does(name, query, sampling):
-    m = Mechanism(adjacency="zero-out", ratio=1.0, steps=2, **({} if sampling is None else {"sampling": sampling}))
+    """To the bit in exact arithmetic: sums of integers do not round by parts, and noise is named after the sum."""
+    options = {} if sampling is None else {"sampling": sampling}
+    m = Mechanism(adjacency="zero-out", ratio=1.0, steps=2, arithmetic=Arithmetic.EXACT, **options)
     answers = []
-    for place in (PLACES[name], InMemory):
-        with open_session(certify(m), place.example(X, Y), random_state=3) as session:
+    for records in (place(name), InMemory(X, Y)):
+        with open_session(certify(m), records, random_state=3) as session:
             answers.append([session.release(query, np.ones(3)) for _ in range(2)])
-    np.testing.assert_allclose(*answers, rtol=1e-12, atol=1e-12)
+    told(
+        np.array_equal(*answers),
+        f"{name} answers a query by another sum than an array does: parts() must hand out the same rows and targets",
+    )
 
 
-def test_nothing_is_mapped_before_a_record_is_asked_for():
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_mapped_before_a_record_is_asked_for(name):
     class Loud(Standardise):
         def __call__(self, X):
             raise AssertionError("a record was read")
 
-    records = InMemory(X, Y).through(Loud(np.zeros(3), np.ones(3)))
-    assert records.n == 31
-    (part,) = records.parts()
-    assert len(part) == 31
+    loud = Loud(np.zeros(3), np.ones(3))
+    try:
+        records = place(name).through(loud)
+        assert records.n == 31
+    except AssertionError:
+        told(False, f"through() of {name} reads records, which are not paid for yet: map them in parts()")
     with pytest.raises(AssertionError, match="was read"):
-        part.X
+        rows(records)
+
+
+def test_every_place_gets_these_tests():
+    nothing_escapes(Records, set(PLACES.values()), "derive it from Records under a name of its own")
 
 
 def test_chunks_are_mapped_anew_and_what_was_kept_of_them_stays_until_another_view():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tacit.accounting import bounds as bounds_module
+from tacit.accounting import certificate as certificate_module
 from tacit.accounting import certify
 from tacit.accounting.block_sweeps import BlockShift
 from tacit.accounting.curve import Gaussian
@@ -289,8 +289,8 @@ def test_summing_hidden_state_bounds_over_blocks_is_caught(monkeypatch):
         return Gaussian(np.hypot(*(noisy_cyclic_mu(2, epochs, L[i, i], 1.0) for i in range(2))))
 
     monkeypatch.setattr(BlockShift, "curve", per_block)
-    bounds_module._bounds.cache_clear()
+    certificate_module._bounds.cache_clear()
     wrong = certify(TwoBlocks().mechanism(40))
-    bounds_module._bounds.cache_clear()
+    certificate_module._bounds.cache_clear()
     assert wrong.mu**2 == pytest.approx(2.343, abs=1e-3)  # the claim of DP-MBCD
     assert audit.verdict(wrong).violated

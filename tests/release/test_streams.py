@@ -6,6 +6,8 @@ import copy
 import hashlib
 import os
 import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -27,6 +29,20 @@ def test_same_name_same_numbers_other_name_other_numbers():
     assert np.array_equal(draw(s), draw(s))
     seen = {draw(s, p, k).tobytes() for p in ("noise", "batch", "public") for k in range(50)}
     assert len(seen) == 150
+
+
+def test_children_made_by_threads_share_no_key():
+    """A counter that is read and then raised gave 47 equal keys in 72,000 calls."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(20):
+            parent = Streams(1)
+            with ThreadPoolExecutor(12) as pool:
+                keys = list(pool.map(lambda _, parent=parent: parent.child("part").secret_key(), range(1200)))
+            assert len(set(keys)) == 1200
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_private_streams_differ_and_seeded_ones_repeat():

@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+from contracts import made, told
 from numpy.typing import NDArray
 
 from tacit.accounting import Certificate, certify
+from tacit.errors import NotCovered
 from tacit.problem import ElasticNet, Facts, Loss, Problem, Squared
 from tacit.records import InMemory
 from tacit.release import open_session
-from tacit.solvers import Budget, Solver
+from tacit.solvers import SOLVERS, Budget, Solver
 
 Array = NDArray[np.float64]
 SILENT = Budget(1e12, 1e-8)
@@ -35,6 +37,33 @@ def problem(
     target = 1.0 if loss.labels else 2 * float(np.abs(y).max())
     facts = Facts(n, -reach, reach, target, row_nonzeros)
     return Problem(loss, ElasticNet.of(p, **penalty), facts, intercept=False), InMemory(form(X), y)
+
+
+def solver_of(name: str) -> Solver:
+    """A solver as an estimator makes it from max_passes and clip."""
+    cls = SOLVERS[name]
+    settings = (None if cls.one_pass else 2.0, 0.3)
+    out = made(
+        cls,
+        lambda: cls.of(*settings),
+        "give every field a default, and let of(passes, clip) make one from an estimator's max_passes and clip",
+    )
+    told(type(out) is cls, f"of(passes, clip) of {cls.__name__} makes a {type(out).__name__}: return cls(...)")
+    return out
+
+
+def compatible(solver: Solver, losses: tuple[Loss, ...], budget: Budget) -> tuple[Loss, ...]:
+    """The losses that the solver takes."""
+    facts = Facts(12, -np.ones(2), np.ones(2))
+    out = []
+    for loss in losses:
+        try:
+            solver.check(Problem(loss, ElasticNet.of(2), facts), budget)
+            out.append(loss)
+        except NotCovered:
+            pass
+    told(out, f"{type(solver).__name__} takes none of our losses: check its needs")
+    return tuple(out)
 
 
 def certified(solver: Solver, task: Problem, budget: Budget) -> Certificate:

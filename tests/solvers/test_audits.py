@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from solving import certified
+from solving import certified, solver_of
 
 from tacit.audit import audit_gdp
 from tacit.mechanism import Adjacency
@@ -22,6 +22,7 @@ from tacit.solvers import (
     NoisyStatistics,
     ProximalSGD,
 )
+from tacit.solvers.base import SOLVERS
 
 N = 2000
 HERE, THERE = 1_000_000, 2_000_000
@@ -71,6 +72,19 @@ CASES = {
     "metric": (MetricDescent(), 1, None),
     "metric, logistic": (MetricDescent(), 1, Logistic()),
 }
+
+
+AUDITED = {"coordinate", "gradient", "statistics", "metric", "sgd", "cyclic"}
+NEW = sorted(name for name, cls in SOLVERS.items() if cls.__module__.startswith("tacit.") and name not in AUDITED)
+
+
+@pytest.mark.parametrize("name", NEW)
+def test_a_new_solver_stays_below_its_certificate(name):
+    """Whoever defines a solver gets this attack; one whose every release counts belongs among the cases below."""
+    solver = solver_of(name)
+    budget = Budget(8.0, 1e-3, view="final_model") if solver.final_model_only else BUDGET
+    found, certificate = audit(solver, task(3, 1), neighbours(1), budget)
+    assert not found.verdict(certificate).violated
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
@@ -142,7 +156,7 @@ def test_gradients_that_are_not_clipped_are_caught(monkeypatch):
 
 
 def test_records_that_are_not_clipped_are_caught(monkeypatch):
-    def long(self, rows):
+    def long(self, rows, grid=None):
         return np.column_stack([rows.design.dense(), rows.y])
 
     solver = NoisyStatistics(clip=0.5, ridge=50.0)  # a large ridge: the solution follows the cross moment linearly

@@ -14,7 +14,7 @@ from tacit.ledger import Ledger
 from tacit.torch import TrainingPlan
 
 SCRIPT = """
-import sys, time, torch, torch.distributed as dist
+import os, sys, time, torch, torch.distributed as dist
 from torch import nn
 from tacit.ledger import Ledger
 from tacit.torch import TrainingPlan
@@ -46,6 +46,7 @@ except MechanismMismatch as error:
 torch.save(model.state_dict(), "{folder}/" + str(rank) + ".pt")
 dist.barrier()  # a process that leaves at once may cut off what the other is still receiving
 dist.destroy_process_group()
+os._exit(0)  # gloo's threads sometimes abort a process that ends by itself
 """
 
 

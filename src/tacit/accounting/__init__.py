@@ -4,15 +4,12 @@ The functions below are thin: each is one theorem's number. ``certify`` turns a 
 takes part by being defined: every module of this folder is imported here, also those that are in no list below.
 """
 
-import importlib
-import pkgutil
-
+from tacit._registry import load_folder
 from tacit.accounting.banded import participation_sensitivity
 from tacit.accounting.bands import BandCandidate, BandChoice, choose_bands
 from tacit.accounting.block_sweeps import block_sweep_mu
-from tacit.accounting.bounds import Bound, compare_theorems
 from tacit.accounting.calibration import Calibration, banded_noise_multiplier, calibrate, max_feasible
-from tacit.accounting.certificate import Certificate, certify
+from tacit.accounting.certificate import Bound, Certificate, certify, compare_theorems
 from tacit.accounting.curve import Curve, Gaussian, Profile, Sampled, compose
 from tacit.accounting.gdp import gdp_delta, gdp_epsilon, gdp_mu
 from tacit.accounting.last_iterate import (
@@ -62,5 +59,4 @@ __all__ = [
     "theorems",
 ]
 
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
+load_folder(__name__, __path__)

@@ -1,27 +1,139 @@
-"""Certificates: one object carries the promise, and ``certify`` is the only way to make one."""
+"""Certificates: one object carries the promise, and ``certify`` is the only way to make one.
+
+Every registered theorem is asked about every part of a plan. The order in which theorems are defined or imported
+decides nothing: the smallest bound counts, and among equal ones that of the theorem that promises about every iterate,
+then that of the first ``id``.
+"""
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import tacit
 from tacit import _codec, _validate
 from tacit._digits import format_up
-from tacit.accounting.bounds import Bound, Combination, assumptions_of, combine, rank
-from tacit.accounting.curve import Gaussian
-from tacit.accounting.theorem import EVERY_ITERATE, Assumption, Theorem
+from tacit.accounting.curve import Curve, Gaussian, compose
+from tacit.accounting.theorem import EVERY_ITERATE, Assumption, Theorem, theorem_named, theorems
 from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
-from tacit.mechanism import Adjacency, Part, Plan
+from tacit.mechanism import Adjacency, Part, Plan, Start
 
-__all__ = ["Certificate", "certify"]
+__all__ = ["Bound", "Certificate", "Combination", "assumptions_of", "certify", "combine", "compare_theorems", "rank"]
 
 REFERENCE_DELTA = 1e-6
 """The δ at which "the tightest theorem" is decided when none is given."""
 FORMAT = 1
 _SEAL = object()
+_MAX_COMBINATIONS = 16
+
+
+# -- what the registered theorems say about a plan --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What one theorem says about one part of a plan."""
+
+    theorem: Theorem
+    curve: Curve
+    assumptions: tuple[Assumption, ...]
+
+
+Combination = tuple[tuple[Bound, ...], Curve]
+"""One bound per part of a plan, and the curve of all of them together."""
+
+
+def rank(bounds: Iterable[Bound]) -> tuple[tuple[bool, str], ...]:
+    """Decides between equal numbers: promises about every iterate first, then by ``id``."""
+    return tuple((bound.theorem.view != EVERY_ITERATE, bound.theorem.id) for bound in bounds)
+
+
+def combine(plan: Plan, only: Sequence[str | None] | None = None) -> tuple[Combination, ...]:
+    """Every combination of theorems that covers a plan, with its curve.
+
+    Args:
+        plan: what is to be certified.
+        only: for each part the ``id`` of the theorem to use, or None for all that cover it.
+
+    Returns:
+        At least one combination.
+
+    Raises:
+        NotCovered: if no theorem covers a part, or the plan starts at a point that it does not pay for.
+    """
+    if plan.parts[0].start is Start.RELEASED:
+        raise NotCovered(
+            "view.start: the chain starts at a released point whose release is not part of the plan; put the "
+            "mechanism that released it first, so that both are charged",
+            axis="view.start",
+        )
+    names = [None] * len(plan.parts) if only is None else only
+    bounds = [_bounds(part, _candidates(part, name)) for part, name in zip(plan.parts, names, strict=True)]
+    return tuple((chosen, compose([b.curve for b in chosen])) for chosen in _combinations(bounds))
+
+
+def assumptions_of(combinations: Iterable[Combination]) -> tuple[Assumption, ...]:
+    """Everything that a number from one of the combinations may rest on."""
+    used = (bound for bounds, _ in combinations for bound in bounds)
+    return tuple(dict.fromkeys(a for bound in used for a in bound.assumptions))
+
+
+def _combinations(bounds: Sequence[Sequence[Bound]]) -> Iterable[tuple[Bound, ...]]:
+    """One theorem per part, in every way; if those are too many: Gaussian wherever possible, and nowhere."""
+    if math.prod(len(options) for options in bounds) <= _MAX_COMBINATIONS:
+        return itertools.product(*bounds)
+    gaussian = tuple(min(options, key=lambda b: not isinstance(b.curve, Gaussian)) for options in bounds)
+    other = tuple(min(options, key=lambda b: isinstance(b.curve, Gaussian)) for options in bounds)
+    return dict.fromkeys((gaussian, other))
+
+
+def _candidates(part: Part, only: str | None) -> tuple[Theorem, ...]:
+    if only is not None:
+        return (theorem_named(only, type(part)),)
+    found = tuple(theorem for theorem in theorems(type(part)) if theorem.by_default)
+    if not found:
+        raise NotCovered(f"no theorem is about a {type(part).__name__} ({part.label!r}): define one", axis="part")
+    return found
+
+
+@functools.lru_cache(maxsize=256)
+def _bounds(part: Part, candidates: tuple[Theorem, ...]) -> tuple[Bound, ...]:
+    """Every covering theorem's bound; of several Gaussian ones only the smallest can ever be the tightest."""
+    gaps = [(theorem, theorem.gaps(part)) for theorem in candidates]
+    found = [_bound(theorem, part) for theorem, missing in gaps if not missing]
+    if not found:
+        nearest = min(len(missing) for _, missing in gaps)
+        closest = [missing for _, missing in gaps if len(missing) == nearest]
+        reasons = " | ".join(" and ".join(map(str, missing)) for missing in closest)
+        raise NotCovered(f"no theorem covers {part.label!r}. {reasons}", axis=closest[0][0].axis)
+    gaussian = [(bound.curve.mu, rank([bound]), bound) for bound in found if isinstance(bound.curve, Gaussian)]
+    others = [bound for bound in found if not isinstance(bound.curve, Gaussian)]
+    return (*others, *(bound for _, _, bound in sorted(gaussian, key=lambda row: row[:2])[:1]))
+
+
+def _bound(theorem: Theorem, part: Part) -> Bound:
+    return Bound(theorem, theorem.curve(part), theorem.assumptions(part))
+
+
+def compare_theorems(part: Part) -> list[tuple[Theorem, Bound | NotCovered]]:
+    """What every theorem about this type of part says: its bound, or why it does not cover the part."""
+    out: list[tuple[Theorem, Bound | NotCovered]] = []
+    for theorem in theorems(type(part)):
+        try:
+            curve = theorem.apply(part)
+        except NotCovered as refusal:
+            out.append((theorem, refusal))
+        else:
+            out.append((theorem, Bound(theorem, curve, theorem.assumptions(part))))
+    return out
+
+
+# -- certificates -----------------------------------------------------------------------------------------------
 
 
 class Certificate:
@@ -29,14 +141,27 @@ class Certificate:
 
     Made by ``certify`` only; read-only; pickles and saves as its plan and theorem names, and is certified again when
     loaded. Where several theorems cover a part, every query takes the tightest.
+
+    Attributes:
+        plan: what was certified.
+        adjacency: the neighbouring relation.
+        unit: whose data is protected.
+        mu: the GDP parameter if theorems cover the whole plan as Gaussian, else None.
+        marks: what a reader must know besides, e.g. "not private: seeded".
     """
 
-    __slots__ = ("__weakref__", "_combinations", "_digest", "_marks", "_only", "_plan", "_reference")
+    __slots__ = (
+        *("adjacency", "marks", "mu", "plan", "unit"),
+        *("__weakref__", "_combinations", "_digest", "_only", "_reference"),
+    )
+    plan: Plan
+    adjacency: Adjacency
+    unit: str
+    mu: float | None
+    marks: tuple[str, ...]
     _combinations: tuple[Combination, ...]
     _digest: str | None
-    _marks: tuple[str, ...]
     _only: tuple[str | None, ...]
-    _plan: Plan
     _reference: float
 
     def __init__(
@@ -51,9 +176,13 @@ class Certificate:
     ) -> None:
         if seal is not _SEAL:
             raise TypeError("certificates are made by certify(), not by hand")
+        gaussian = [curve.mu for _, curve in combinations if isinstance(curve, Gaussian)]
         store = object.__setattr__
-        store(self, "_plan", plan)
-        store(self, "_marks", tuple(dict.fromkeys(marks)))
+        store(self, "plan", plan)
+        store(self, "adjacency", plan.parts[0].adjacency)
+        store(self, "unit", plan.parts[0].unit)
+        store(self, "mu", min(gaussian, default=None))
+        store(self, "marks", tuple(dict.fromkeys(marks)))
         store(self, "_reference", reference)
         store(self, "_digest", None)
         store(self, "_only", tuple(only))
@@ -76,40 +205,19 @@ class Certificate:
         value = _validate.nonnegative(epsilon=epsilon)
         return min(curve.delta(value) for _, curve in self._combinations)
 
-    @property
-    def mu(self) -> float | None:
-        """The GDP parameter if theorems cover the whole plan as Gaussian, else None."""
-        found = [curve.mu for _, curve in self._combinations if isinstance(curve, Gaussian)]
-        return min(found) if found else None
-
     def _tightest(self, delta: float) -> tuple[float, tuple[Bound, ...]]:
         found: list[tuple[float, tuple[Bound, ...]]] = []
-        refusal = NotCovered("no theorem covers this delta", axis="delta")
+        refusals: list[NotCovered] = []
         for bounds, curve in self._combinations:
             try:
                 found.append((curve.epsilon(delta), bounds))
             except NotCovered as error:
-                refusal = error
+                refusals.append(error)
         if not found:
-            raise refusal
+            raise refusals[-1]
         return min(found, key=lambda row: (row[0], rank(row[1])))
 
     # -- what it is about -------------------------------------------------------------------------------
-
-    @property
-    def plan(self) -> Plan:
-        """What was certified."""
-        return self._plan
-
-    @property
-    def adjacency(self) -> Adjacency:
-        """The neighbouring relation."""
-        return self._plan.adjacency
-
-    @property
-    def unit(self) -> str:
-        """Whose data is protected."""
-        return self._plan.unit
 
     @property
     def theorems(self) -> tuple[Theorem, ...]:
@@ -133,26 +241,21 @@ class Certificate:
         return assumptions_of(self._combinations)
 
     @property
-    def marks(self) -> tuple[str, ...]:
-        """What a reader must know besides, e.g. "not private: seeded"."""
-        return self._marks
-
-    @property
     def digest(self) -> str:
         """sha256 of the plan and marks: names the promise."""
         if self._digest is None:  # a certificate never changes
-            object.__setattr__(self, "_digest", _codec.digest((self._plan, self._marks, self._only)))
+            object.__setattr__(self, "_digest", _codec.digest((self.plan, self.marks, self._only)))
         return str(self._digest)
 
     def marked(self, mark: str) -> Certificate:
         """The same certificate with one more mark."""
-        return _make(self._plan, (*self._marks, mark), self._reference, self._only)
+        return _make(self.plan, (*self.marks, mark), self._reference, self._only)
 
     def __add__(self, other: Certificate) -> Certificate:
         if not isinstance(other, Certificate):
             return NotImplemented
-        plan = Plan.of(self._plan, other._plan)
-        return _make(plan, (*self._marks, *other._marks), self._reference, (*self._only, *other._only))
+        plan = Plan.of(self.plan, other.plan)
+        return _make(plan, (*self.marks, *other.marks), self._reference, (*self._only, *other._only))
 
     # -- for people and for disks -----------------------------------------------------------------------
 
@@ -178,7 +281,7 @@ class Certificate:
             "It rests on: " + "; ".join(str(a) for a in self.assumptions) + ".",
             "Enforced means by Tacit's own code where that is what runs; declared is your word.",
         ]
-        lines += [f"Note: {mark}." for mark in self._marks]
+        lines += [f"Note: {mark}." for mark in self.marks]
         return " ".join(lines)
 
     def __str__(self) -> str:
@@ -189,7 +292,7 @@ class Certificate:
             epsilon = format_up(self.epsilon(self._reference))
         except NotCovered:
             epsilon = "?"
-        marks = f", marks={list(self._marks)}" if self._marks else ""
+        marks = f", marks={list(self.marks)}" if self.marks else ""
         return (
             f"Certificate(ε={epsilon} at δ={self._reference:g}, {self.adjacency.value}, {self.view}, "
             f"{self.theorem!r}{marks})"
@@ -198,10 +301,10 @@ class Certificate:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Certificate):
             return NotImplemented
-        return (self._plan, self._marks, self._only) == (other._plan, other._marks, other._only)
+        return (self.plan, self.marks, self._only) == (other.plan, other.marks, other._only)
 
     def __hash__(self) -> int:
-        return hash((self._plan, self._marks, self._only))
+        return hash((self.plan, self.marks, self._only))
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data: the plan, the theorems, and the claim in numbers."""
@@ -215,9 +318,9 @@ class Certificate:
             "view": self.view,
             "theorems": [bound.theorem.id for bound in bounds],
             "assumptions": [{"text": a.text, "evidence": a.evidence.value} for a in self.assumptions],
-            "marks": list(self._marks),
+            "marks": list(self.marks),
             "only": list(self._only),
-            "plan": _codec.encode(self._plan),
+            "plan": _codec.encode(self.plan),
             "digest": self.digest,
         }
 
@@ -297,8 +400,8 @@ def certify(plan: Plan | Part, *, delta: float | None = None, theorem: str | Non
         NotCovered: if no theorem covers a part; the message names the axis and a way out.
     """
     reference = REFERENCE_DELTA if delta is None else _validate.delta(delta)
-    whole = Plan.of(plan)
-    return _make(whole, (), reference, [theorem] * len(whole))
+    whole = plan if isinstance(plan, Plan) else Plan.of(plan)
+    return _make(whole, (), reference, [theorem] * len(whole.parts))
 
 
 def _make(plan: Plan, marks: Iterable[str], reference: float, only: Sequence[str | None]) -> Certificate:

@@ -229,8 +229,10 @@ def _positions(n_batches: int, epochs: int, contraction: ArrayLike, ratio: Array
     if k * E > MAX_STEPS:
         raise InvalidInput(f"{k} batches × {E} epochs are too many steps: stay below {MAX_STEPS:.0e}")
     c = _per_step("contraction", contraction, k, E)
-    s = _per_step("noise_std", noise_std, k, E)
-    return _position_mus(c, _per_step("ratio", ratio, k, E), s, k)
+    s, d = _per_step("noise_std", noise_std, k, E), _per_step("ratio", ratio, k, E)
+    if ((s == 0) & (d > 0)).any():
+        raise InvalidInput("noise_std is 0 at a step whose ratio is positive: without noise there is no such ratio")
+    return _position_mus(c, d, s, k)
 
 
 def noisy_cyclic_mu(
@@ -250,8 +252,8 @@ def noisy_cyclic_mu(
         contraction: c of a step: one value, one per batch, or one per step.
         ratio: shift/noise_std of a step that reads the record, likewise.
         position: the record's batch (0 … k−1), or "worst".
-        noise_std: the proportions of s over the steps (an uneven last batch has its own), likewise; a step with 0 is
-            taken to read nothing, its shift being ratio × noise_std.
+        noise_std: the proportions of s over the steps (an uneven last batch has its own), likewise; a step with 0
+            reads nothing: its ratio must be 0.
 
     Returns:
         The GDP parameter.

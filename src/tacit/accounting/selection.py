@@ -29,7 +29,7 @@ from scipy import optimize
 from scipy.special import ndtr
 
 from tacit import _validate
-from tacit.accounting.bounds import Combination, assumptions_of, combine
+from tacit.accounting.certificate import Combination, assumptions_of, combine
 from tacit.accounting.curve import Curve, Gaussian, Profile, delta_of
 from tacit.accounting.gdp import gdp_delta
 from tacit.accounting.theorem import Assumption, Gap, Theorem

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tacit.cli import planning, tables
-from tacit.cli.failures import OneLineErrors
+from tacit.cli.console import OneLineErrors
 
 __all__ = ["app", "main"]
 

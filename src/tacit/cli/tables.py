@@ -8,13 +8,12 @@ from typing import Annotated
 import typer
 
 from tacit._files import write_whole
-from tacit.cli.console import console, print_json, watched_bar, working
-from tacit.cli.failures import hide_record_errors
+from tacit.cli.console import console, hide_record_errors, print_json, watched_bar, working
 
 __all__ = ["demo", "fit", "ledger", "make_schema", "predict"]
 
 _DATA = typer.Argument(help="A CSV or Parquet file; the first line of a CSV file names the columns.")
-_MODELS = "logistic, svc, linear, ridge, lasso, elasticnet, huber, poisson or gamma."
+_MODELS = "A linear model: logistic, ridge, poisson, …; any other word is answered with all names."
 _SEPARATOR = typer.Option("--separator", help="Between the fields of a CSV file.")
 
 
@@ -71,12 +70,10 @@ def fit(
         with hide_record_errors(watched):
             fitted, records = fitting.fit_table(table, public, target, model, options | {"ledger": watched}, progress)
             fitted.save(output)
-    from tacit.tables import summary
-
     if as_json:
-        print_json(summary.to_dict(fitted, records) | {"saved": str(output)})
+        print_json(fitted.summary(records) | {"saved": str(output)})
     else:
-        summary.print_fit(fitted, records, output, console())
+        fitted.print_summary(records, output, console())
 
 
 def predict(
@@ -131,11 +128,12 @@ def ledger(
     path: Annotated[Path, typer.Argument(help="The file of the ledger.")],
     epsilon: Annotated[float | None, typer.Option("--epsilon", help="The total ε of a new ledger.")] = None,
     delta: Annotated[float | None, typer.Option("--delta", help="The total δ of a new ledger.")] = None,
+    new: Annotated[bool, typer.Option("--new", help="Give up the ledger that was here before and is gone.")] = False,
 ) -> None:
     """Show what a budget has spent, or start one: tacit ledger study.ledger --epsilon 3 --delta 1e-6."""
     from tacit.ledger import Ledger
 
-    found = Ledger(path, epsilon, delta)
+    found = Ledger(path, epsilon, delta, new=new)
     for line in (found.spent(), found.remaining()):
         typer.echo(str(line))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from typing import Any
+
+from tacit._registry import load_folder
 
 _HOMES = {
     "DPBlockMLPClassifier": "block_networks",
@@ -40,10 +41,15 @@ __all__ = sorted(_HOMES)
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    if name.startswith("DP"):  # an estimator is found in whatever file of this folder defines it
+        from tacit.estimators.base import ESTIMATORS
+
+        load_all()
+        if name in ESTIMATORS:
+            return ESTIMATORS[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def load_all() -> None:
     """Import every module of this package, so that every estimator has registered itself."""
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
+    load_folder(__name__, __path__)

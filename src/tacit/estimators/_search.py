@@ -54,7 +54,7 @@ from tacit.accounting import Certificate, certify, gdp_delta, gdp_epsilon, gdp_m
 from tacit.accounting.selection import refined_delta, theorem_51_delta
 from tacit.accounting.theorem import PUBLIC_NUMBERS, SECRET_DURATION
 from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
-from tacit.mechanism import Adjacency, Evidence, Mechanism, Schedule, Selection, Trials
+from tacit.mechanism import Adjacency, Arithmetic, Evidence, Mechanism, Schedule, Selection, Trials
 from tacit.release import Streams
 
 __all__ = ["Costs", "Outcome", "best_of", "calibrated", "check_candidate", "drawn", "gdp_to_dp"]
@@ -138,12 +138,13 @@ class Costs:
 
 
 def _selection(
-    mu: float, mean_trials: float, adjacency: Adjacency, share: float | None
+    mu: float, mean_trials: float, adjacency: Adjacency, share: float | None, arithmetic: Arithmetic
 ) -> tuple[Selection, Mechanism, Mechanism]:
     """A search whose candidates are μ-GDP, and their two parts; ``share`` of μ² for the score, None for a hold-out."""
 
     def part(ratio: float, label: str) -> Mechanism:
-        return Mechanism(adjacency=adjacency, ratio=Schedule.constant(ratio, 1), steps=1, label=label)
+        schedule = Schedule.constant(ratio, 1)
+        return Mechanism(adjacency=adjacency, ratio=schedule, steps=1, label=label, arithmetic=arithmetic)
 
     train = part(mu if share is None else mu * math.sqrt(1 - share), "training of one candidate, at most")
     score = part(mu if share is None else mu * math.sqrt(share), "noisy score of one candidate")
@@ -153,7 +154,12 @@ def _selection(
 
 @functools.lru_cache(maxsize=128)
 def calibrated(
-    epsilon: float, delta: float, mean_trials: float, adjacency: Adjacency, share: float | None = None
+    epsilon: float,
+    delta: float,
+    mean_trials: float,
+    adjacency: Adjacency,
+    share: float | None = None,
+    arithmetic: Arithmetic = Arithmetic.FLOAT,
 ) -> Costs:
     """The largest μ of one candidate at which the search satisfies (ε, δ)-DP, and its certificate.
 
@@ -166,6 +172,7 @@ def calibrated(
         mean_trials: m.
         adjacency: the relation.
         share: of μ², for the score; None if it reads a hold-out.
+        arithmetic: of candidates and scores.
 
     Returns:
         The costs.
@@ -191,7 +198,7 @@ def calibrated(
         low -= 0.7
     mu = math.exp(low if low <= -40 else float(optimize.brentq(excess, low, high, xtol=_SLACK / 4)))
     for slack in (_SLACK, 1e-4, 1e-2):
-        selection, train, score = _selection(mu * (1 - slack), mean_trials, adjacency, share)
+        selection, train, score = _selection(mu * (1 - slack), mean_trials, adjacency, share, arithmetic)
         certificate = certify(selection, delta=delta)
         if certificate.epsilon(delta) <= epsilon:
             return Costs(certificate, train.ratio.max, score)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+import sys
 from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
@@ -13,19 +16,31 @@ import numpy as np
 from sklearn.base import BaseEstimator, is_classifier
 
 from tacit import _validate
+from tacit._registry import enlist
 from tacit.accounting import Certificate, certify
 from tacit.errors import InvalidInput, NotCovered
 from tacit.estimators.fitted import check_classes, check_marks, check_promise, check_width, check_words
 from tacit.inputs.parameters import check_parameters
-from tacit.inputs.progress import progress_bar
 from tacit.ledger import Ledger
-from tacit.mechanism import Adjacency, Plan
+from tacit.mechanism import Adjacency, Arithmetic, Plan
 from tacit.records import InMemory, Records
 from tacit.release import Session, open_session
 from tacit.release.queries import BoundedSum, One
 from tacit.solvers.base import Budget
 
-__all__ = ["ESTIMATORS", "Planned", "PrivateEstimator", "Table", "publish", "with_certificate"]
+__all__ = [
+    "ESTIMATORS",
+    "Planned",
+    "PrivateEstimator",
+    "Table",
+    "progress_bar",
+    "publish",
+    "watching",
+    "with_certificate",
+]
+
+Tick = Callable[[int, int], None]
+"""To be called with (done, all)."""
 
 ESTIMATORS: dict[str, type[PrivateEstimator]] = {}
 """Every private estimator that was defined, by name: contract tests, files and the shell read it."""
@@ -94,17 +109,32 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     epsilon: float
     delta: float | None
     adjacency: str
+    arithmetic: str = "float"
     ledger: Ledger | None
     random_state: int | None
     secret_count: ClassVar[bool] = False
     """Whether the family can be fitted under add/remove, where the number of records is secret."""
     uses_count: ClassVar[bool] = True
     """Whether a plan depends on the number of records, so that a noisy count must come first where it is secret."""
+    shell_name: ClassVar[str | None] = None
+    """What ``tacit fit --model`` calls it; None where the schema of a table does not say all that it needs."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if not cls.__name__.startswith("_") and "__init__" in vars(cls):
-            ESTIMATORS[cls.__name__] = cls
+        if "__init__" in vars(cls):
+            enlist(ESTIMATORS, cls, "an estimator")
+
+    @classmethod
+    def example(cls) -> Self:
+        """An estimator for the contract tests; features lie within ±50, targets within ±20.
+
+        Returns:
+            One with bounds and a budget by which a small table is fitted almost exactly. Families that need other
+            public numbers override it.
+        """
+        stated = {"epsilon": 1e5, "delta": 1e-3, "feature_bounds": (-50, 50), "target_bounds": (-20, 20)}
+        known = cls._get_param_names()
+        return cls(**{name: value for name, value in (stated | {"random_state": 0}).items() if name in known})
 
     # -- what a family says ---------------------------------------------------------------------------------------
 
@@ -253,8 +283,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         for name, why in self._unused_parameters().items():
             if getattr(self, name) is not None:
                 raise InvalidInput(f"{name} has no effect with {why}={getattr(self, why)!r}: leave it out")
-        relation = Adjacency.parse(self.adjacency)
-        check_parameters(self, None if relation is Adjacency.ADD_REMOVE else table.n)
+        relation = check_parameters(self, table.n)
         if relation is Adjacency.ADD_REMOVE and not self.secret_count:
             raise NotCovered(
                 f"adjacency: under add-remove the number of records is secret, but the plan of a "
@@ -262,7 +291,13 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
                 axis="adjacency",
             )
         assert self.delta is not None
-        return Budget(float(self.epsilon), float(self.delta), relation, getattr(self, "view", "all_iterates"))
+        return Budget(
+            float(self.epsilon),
+            float(self.delta),
+            relation,
+            getattr(self, "view", "all_iterates"),
+            arithmetic=Arithmetic.parse(self.arithmetic),
+        )
 
     def _progress(self) -> bool | None:
         return getattr(self, "progress", False)
@@ -327,3 +362,57 @@ def _counted_plan(budget: Budget) -> Plan:
     count = budget.mechanism(budget.whole_mu * math.sqrt(COUNT_SHARE), 1, "noisy count")
     rest = budget.mechanism(budget.whole_mu * math.sqrt(1 - COUNT_SHARE) * (1 - 1e-12), 1, "the fit, at most")
     return Plan.of(count, rest)
+
+
+# -- a progress bar on stderr: steps only, which are public; nothing of the records or of the model -------------
+
+
+def _watched() -> bool:
+    """Whether stderr is a terminal; a program without one must not lose a fit that it has paid for."""
+    try:
+        return sys.stderr.isatty()
+    except (AttributeError, ValueError):  # None, or closed
+        return False
+
+
+@contextmanager
+def progress_bar(what: str, shown: bool | Tick | None = None) -> Iterator[Tick | None]:
+    """A bar that disappears from a terminal when the work is done, and leaves a line in a file.
+
+    Args:
+        what: is being done.
+        shown: True, False, None for "on a terminal only", or what the caller shows instead of a bar.
+
+    Yields:
+        To be called with (done, all); None if there is no bar.
+    """
+    if callable(shown):
+        yield shown
+        return
+    if not (_watched() if shown is None else shown):
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=_watched()) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+@contextmanager
+def watching(model: Any, tick: Tick | None) -> Iterator[None]:
+    """Let a caller follow the fits of a model; nothing of it stays in the model, or in its parameters.
+
+    Args:
+        model: an estimator.
+        tick: called with (done, all); None leaves the model's own bar.
+    """
+    if tick is None:
+        yield
+        return
+    model._progress = lambda: tick
+    try:
+        yield
+    finally:
+        vars(model).pop("_progress", None)

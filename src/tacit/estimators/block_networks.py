@@ -13,8 +13,7 @@ from tacit.errors import InvalidInput
 from tacit.estimators.base import Table
 from tacit.estimators.block_model import BlockNetworkModel, BoundedColumns, NetworkFit, OneHot
 from tacit.estimators.fitted import CHANGED, check_single_target
-from tacit.inputs.labels import class_list, encode_labels
-from tacit.inputs.tables import columns_of, validate_table
+from tacit.inputs.tables import class_list, columns_of, encode_labels, validate_table
 from tacit.ledger import Ledger
 from tacit.maps import target_bounds
 from tacit.problem.network import LOSSES
@@ -60,6 +59,7 @@ class DPBlockMLPClassifier(ClassifierMixin, BlockNetworkModel):  # type: ignore[
         input_shape: (channels, height, width) of a record, for convolutions.
         view: "all_iterates"; nothing proves more for the last iterate alone.
         init_seed: public, for the start.
+        arithmetic: "float", or "exact": sums of integers and noise with exact probabilities (docs/exact.md).
         ledger: a ``tacit.Ledger``; every fit reserves there before it reads a record.
         progress: a bar on stderr: True, False, or None for "on a terminal only".
         random_state: None for private noise; an integer makes fits repeatable and marks the certificate "not private:
@@ -108,6 +108,7 @@ class DPBlockMLPClassifier(ClassifierMixin, BlockNetworkModel):  # type: ignore[
         input_shape: Any = None,
         view: str = "all_iterates",
         init_seed: int = 0,
+        arithmetic: str = "float",
         ledger: Ledger | None = None,
         progress: bool | None = None,
         random_state: int | None = None,
@@ -134,6 +135,7 @@ class DPBlockMLPClassifier(ClassifierMixin, BlockNetworkModel):  # type: ignore[
         self.input_shape = input_shape
         self.view = view
         self.init_seed = init_seed
+        self.arithmetic = arithmetic
         self.ledger = ledger
         self.progress = progress
         self.random_state = random_state
@@ -218,6 +220,7 @@ class DPBlockMLPRegressor(RegressorMixin, BlockNetworkModel):  # type: ignore[mi
         input_shape: Any = None,
         view: str = "all_iterates",
         init_seed: int = 0,
+        arithmetic: str = "float",
         ledger: Ledger | None = None,
         progress: bool | None = None,
         random_state: int | None = None,
@@ -243,6 +246,7 @@ class DPBlockMLPRegressor(RegressorMixin, BlockNetworkModel):  # type: ignore[mi
         self.input_shape = input_shape
         self.view = view
         self.init_seed = init_seed
+        self.arithmetic = arithmetic
         self.ledger = ledger
         self.progress = progress
         self.random_state = random_state

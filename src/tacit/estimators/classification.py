@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from scipy import special
 
 from tacit.estimators.linear import LinearClassifier
-from tacit.inputs.parameters import check_magnitude, elastic_net
+from tacit.inputs.parameters import check_magnitude
 from tacit.ledger import Ledger
-from tacit.problem import Logistic, Loss, Penalty, SmoothedHinge
+from tacit.problem import Logistic, Loss, SmoothedHinge
 from tacit.solvers import Solver
 
 __all__ = ["DPLinearSVC", "DPLogisticRegression"]
@@ -52,6 +52,7 @@ class DPLogisticRegression(LinearClassifier):
         max_passes: how often the data may be read; None for the solver's rule, for solvers of one release
             ("statistics"), and for a solver object.
         clip: the solver's clip; None for its rule, and for a solver object.
+        arithmetic: "exact": sums of integers and noise with exact probabilities, or "float" (docs/exact.md).
         ledger: a ``tacit.Ledger``; every fit reserves there before it reads a record.
         random_state: None for private noise; an integer makes fits repeatable and marks the certificate "not private:
             seeded".
@@ -66,6 +67,8 @@ class DPLogisticRegression(LinearClassifier):
     >>> bool(model.fit(X, y).score(X, y) > 0.7)
     True
     """
+
+    default_loss = Logistic()
 
     def __init__(
         self,
@@ -82,6 +85,7 @@ class DPLogisticRegression(LinearClassifier):
         view: str = "all_iterates",
         max_passes: float | None = None,
         clip: float | None = None,
+        arithmetic: str = "exact",
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -97,14 +101,9 @@ class DPLogisticRegression(LinearClassifier):
         self.view = view
         self.max_passes = max_passes
         self.clip = clip
+        self.arithmetic = arithmetic
         self.ledger = ledger
         self.random_state = random_state
-
-    def _loss(self) -> Loss:
-        return Logistic()
-
-    def _penalty(self, size: int) -> Penalty:
-        return elastic_net(size, self.alpha, self.l1_ratio)
 
     def predict_proba(self, X: Any) -> Array:
         """Probabilities of the classes; one-vs-rest scores are normalised."""
@@ -137,6 +136,8 @@ class DPLinearSVC(LinearClassifier):
     Everything else is as in ``DPLogisticRegression``.
     """
 
+    shell_name = "svc"
+
     def __init__(
         self,
         alpha: float = 1e-3,
@@ -152,6 +153,7 @@ class DPLinearSVC(LinearClassifier):
         view: str = "all_iterates",
         max_passes: float | None = None,
         clip: float | None = None,
+        arithmetic: str = "exact",
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -167,11 +169,9 @@ class DPLinearSVC(LinearClassifier):
         self.view = view
         self.max_passes = max_passes
         self.clip = clip
+        self.arithmetic = arithmetic
         self.ledger = ledger
         self.random_state = random_state
 
     def _loss(self) -> Loss:
         return SmoothedHinge(check_magnitude(width=self.width))
-
-    def _penalty(self, size: int) -> Penalty:
-        return elastic_net(size, self.alpha, 0.0)

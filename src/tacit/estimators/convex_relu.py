@@ -107,6 +107,7 @@ class DPConvexReLUClassifier(_Gated, OutputClassifier):
         view: "final_model" or "all_iterates".
         classes: the labels, public.
         partition: "fixed" or "secret".
+        arithmetic: "float", or "exact": sums of integers and noise with exact probabilities (docs/exact.md).
         ledger: a ``tacit.Ledger``.
         progress: a bar on stderr: True, False, or None for "on a terminal only".
         random_state: None for private noise.
@@ -137,6 +138,7 @@ class DPConvexReLUClassifier(_Gated, OutputClassifier):
         view: str = "final_model",
         classes: Any = None,
         partition: str = "fixed",
+        arithmetic: str = "float",
         ledger: Ledger | None = None,
         progress: bool | None = None,
         random_state: int | None = None,
@@ -159,6 +161,7 @@ class DPConvexReLUClassifier(_Gated, OutputClassifier):
         self.view = view
         self.classes = classes
         self.partition = partition
+        self.arithmetic = arithmetic
         self.ledger = ledger
         self.progress = progress
         self.random_state = random_state
@@ -212,6 +215,7 @@ class DPConvexReLURegressor(RegressorMixin, _Gated):  # type: ignore[misc]
         clip: float = 0.5,
         view: str = "final_model",
         partition: str = "fixed",
+        arithmetic: str = "float",
         ledger: Ledger | None = None,
         progress: bool | None = None,
         random_state: int | None = None,
@@ -233,6 +237,7 @@ class DPConvexReLURegressor(RegressorMixin, _Gated):  # type: ignore[misc]
         self.clip = clip
         self.view = view
         self.partition = partition
+        self.arithmetic = arithmetic
         self.ledger = ledger
         self.progress = progress
         self.random_state = random_state

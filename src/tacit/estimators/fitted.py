@@ -16,7 +16,7 @@ from tacit import _validate
 from tacit.accounting import Certificate, certify
 from tacit.accounting.theorem import EVERY_ITERATE
 from tacit.errors import InvalidInput
-from tacit.inputs.labels import class_list
+from tacit.inputs.tables import class_list
 from tacit.mechanism import Adjacency, FrozenArray, Mechanism, Part, Plan, Schedule, Selection, batch_count
 from tacit.solvers.blocks import BlockLayout, BlockPlan
 

@@ -10,10 +10,9 @@ from sklearn.utils.metaestimators import available_if
 from tacit.errors import InvalidInput
 from tacit.estimators.base import Table
 from tacit.estimators.linear import Coefficients, LinearClassifier, LinearFit, LinearRegressor
-from tacit.inputs.parameters import loss_named, penalty_named
 from tacit.ledger import Ledger
 from tacit.maps import target_bounds
-from tacit.problem import Loss, Penalty
+from tacit.problem import Loss, Penalty, loss_named, penalty_named
 from tacit.solvers import Solver
 
 __all__ = ["DPGeneralizedLinear"]
@@ -48,11 +47,14 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
         view: "all_iterates" or "final_model".
         max_passes: how often the data may be read.
         clip: the solver's clip.
+        arithmetic: "exact": sums of integers and noise with exact probabilities, or "float" (docs/exact.md).
         ledger: a ``tacit.Ledger``.
         random_state: None for private noise.
 
     Options that would have no effect on the penalty or the loss are refused.
     """
+
+    shell_name = None  # a loss and a penalty are objects
 
     def __init__(
         self,
@@ -73,6 +75,7 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
         view: str = "all_iterates",
         max_passes: float | None = None,
         clip: float | None = None,
+        arithmetic: str = "exact",
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -92,6 +95,7 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
         self.view = view
         self.max_passes = max_passes
         self.clip = clip
+        self.arithmetic = arithmetic
         self.ledger = ledger
         self.random_state = random_state
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import re
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,13 +15,11 @@ from sklearn.utils.validation import check_is_fitted
 from tacit.errors import InvalidInput
 from tacit.estimators.base import PrivateEstimator, Table
 from tacit.estimators.fitted import CHANGED, check_numbers, is_selected
-from tacit.inputs.bounds import bounds_of
-from tacit.inputs.labels import class_list, encode_labels
-from tacit.inputs.parameters import check_magnitude
-from tacit.inputs.tables import numbers_of, validate_table
+from tacit.inputs.parameters import bounds_of, check_magnitude
+from tacit.inputs.tables import class_list, encode_labels, numbers_of, validate_table
 from tacit.maps import FeatureBounds, TargetBounds, feature_bounds, target_bounds
 from tacit.mechanism import Adjacency, Plan
-from tacit.problem import Facts, Loss, Penalty, Problem
+from tacit.problem import Facts, Loss, Penalty, Problem, elastic_net
 from tacit.release import Session
 from tacit.solvers import Budget, Solution, Solver, solver_factory
 
@@ -82,7 +81,7 @@ class LinearFit:
 
     def solve(self, session: Session) -> list[Coefficients]:
         """Each function in turn, each with its own parts of the plan."""
-        length = len(self.plan) // len(self.targets)
+        length = len(self.plan.parts) // len(self.targets)
         out = []
         for k, target in enumerate(self.targets):
             view = session.through(self.features, target, parts_from=k * length)
@@ -125,14 +124,34 @@ class LinearModel(PrivateEstimator):
     intercept_: Any
     feature_bounds_: Array
     secret_count = True
+    alpha: float | None
+    l1_ratio: float | None = 0.0
+    """The ℓ1 share of the penalty, for families that have no such parameter."""
+    default_loss: ClassVar[Loss]
+    """The loss of a family that has no parameter for it."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Give every linear estimator a name in the shell: DPPoissonRegressor is ``--model poisson``."""
+        super().__init_subclass__(**options)
+        if "shell_name" not in vars(cls):
+            cls.shell_name = re.sub(r"^DP|(Regression|Regressor|Classifier)$", "", cls.__name__).lower()
+
+    @classmethod
+    def example(cls) -> Self:
+        """As any estimator's, with targets that its loss takes."""
+        model = super().example()
+        loss = model._loss()
+        if loss.positive:
+            model.set_params(target_bounds=(1 if loss.strictly_positive else 0, 20))
+        return model
 
     def _loss(self) -> Loss:
         """The loss, in mapped units of its targets."""
-        raise NotImplementedError
+        return self.default_loss
 
     def _penalty(self, size: int) -> Penalty:
         """The penalty on the user's coefficients."""
-        raise NotImplementedError
+        return elastic_net(size, self.alpha, self.l1_ratio)
 
     def _targets(self, table: Table, loss: Loss) -> tuple[Any, ...]:
         """The map of the target of each linear function."""
@@ -156,18 +175,18 @@ class LinearModel(PrivateEstimator):
         """The problem in mapped units (the penalty stays on the user's coefficients), and a plan for each function."""
         if self.clip is not None:
             check_magnitude(clip=self.clip)
-        features, loss, penalty = self._features(table), self._loss(), self._penalty(table.p)
+        features, loss = self._features(table), self._loss()
         choose = solver_factory(self.solver, self.max_passes, self.clip)
         targets = self._targets(table, loss)
         scale = targets[0].scale if isinstance(targets[0], TargetBounds) and loss.equivariant else 1.0
-        mapped = penalty.rescaled(scale / features.safe_scale, 1 / scale**2)
-        mapped = mapped.with_free_intercept() if self.fit_intercept else mapped
+        penalty, units = self._penalty(table.p), features.safe_scale
+        if self.fit_intercept:
+            penalty, units = penalty.with_free_intercept(), np.concatenate([[1.0], units])
         found = features.range()
         facts = Facts(table.n, found.low, found.high)
-        problem = Problem(loss.rescaled(scale), mapped, facts, bool(self.fit_intercept))
-        share = Budget(budget.epsilon, budget.delta, budget.adjacency, budget.view, budget.unit, copies=len(targets))
+        problem = Problem(loss, penalty, facts, bool(self.fit_intercept)).in_units(scale, units)
+        share = replace(budget, copies=len(targets))
         solver = choose(problem, share)
-        solver.check(problem, share)
         plan = Plan.of(*[solver.plan(problem, share)] * len(targets))
         return LinearFit(problem, solver, share, plan, solver.declared(problem), features, targets)
 

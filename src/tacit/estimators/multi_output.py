@@ -17,8 +17,7 @@ from tacit.errors import InvalidInput, NotCovered
 from tacit.estimators.base import PrivateEstimator, Table
 from tacit.estimators.fitted import CHANGED, agree, check_numbers, check_plan, check_steps
 from tacit.estimators.rooms import check_room, same_steps
-from tacit.inputs.labels import class_list, encode_labels
-from tacit.inputs.tables import validate_table
+from tacit.inputs.tables import class_list, encode_labels, validate_table
 from tacit.maps import FeatureBounds, PublicSteps, RowMap, Shorten, feature_bounds, feature_norm
 from tacit.maps.chain import PUBLIC_VALUE, transformed
 from tacit.maps.steps import parts

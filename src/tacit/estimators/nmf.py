@@ -112,6 +112,7 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
             defaults.
         unit: whose data a row is. If rows are items instead of people, say so: the promise is about rows.
         init_seed: public, for the start.
+        arithmetic: "float", or "exact": sums of integers and noise with exact probabilities (docs/exact.md).
         ledger: a ``tacit.Ledger``; every fit reserves there before it reads a record.
         progress: a bar on stderr: True, False, or None for "on a terminal only".
         random_state: None for private noise; an integer makes fits repeatable and marks the certificate "not private:
@@ -151,6 +152,7 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         options: NMFOptions | None = None,
         unit: str = "person",
         init_seed: int = 0,
+        arithmetic: str = "float",
         ledger: Ledger | None = None,
         progress: bool | None = None,
         random_state: int | None = None,
@@ -169,6 +171,7 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         self.options = options
         self.unit = unit
         self.init_seed = init_seed
+        self.arithmetic = arithmetic
         self.ledger = ledger
         self.progress = progress
         self.random_state = random_state

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tacit.estimators.linear import LinearRegressor
-from tacit.inputs.parameters import elastic_net
 from tacit.ledger import Ledger
 from tacit.maps import target_bounds
-from tacit.problem import Gamma, Loss, Penalty, Poisson
+from tacit.problem import Gamma, Loss, Poisson
 from tacit.solvers import Solver
 
 __all__ = ["DPGammaRegressor", "DPPoissonRegressor"]
@@ -41,6 +40,8 @@ class DPPoissonRegressor(LinearRegressor):
     True
     """
 
+    default_loss = Poisson()
+
     def __init__(
         self,
         alpha: float = 1e-3,
@@ -55,6 +56,7 @@ class DPPoissonRegressor(LinearRegressor):
         view: str = "all_iterates",
         max_passes: float | None = None,
         clip: float | None = None,
+        arithmetic: str = "exact",
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -69,14 +71,9 @@ class DPPoissonRegressor(LinearRegressor):
         self.view = view
         self.max_passes = max_passes
         self.clip = clip
+        self.arithmetic = arithmetic
         self.ledger = ledger
         self.random_state = random_state
-
-    def _loss(self) -> Loss:
-        return Poisson()
-
-    def _penalty(self, size: int) -> Penalty:
-        return elastic_net(size, self.alpha, 0.0)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -115,6 +112,7 @@ class DPGammaRegressor(DPPoissonRegressor):
         view: str = "all_iterates",
         max_passes: float | None = None,
         clip: float | None = None,
+        arithmetic: str = "exact",
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -130,6 +128,7 @@ class DPGammaRegressor(DPPoissonRegressor):
             view=view,
             max_passes=max_passes,
             clip=clip,
+            arithmetic=arithmetic,
             ledger=ledger,
             random_state=random_state,
         )

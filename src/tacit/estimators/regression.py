@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tacit.estimators.linear import LinearRegressor
-from tacit.inputs.parameters import check_magnitude, elastic_net
+from tacit.inputs.parameters import check_magnitude
 from tacit.ledger import Ledger
 from tacit.problem import ElasticNet, Huber, Loss, Penalty, Squared
 from tacit.solvers import Solver
@@ -42,6 +42,7 @@ class DPElasticNet(LinearRegressor):
         max_passes: how often the data may be read; None for the solver's rule, for solvers of one release
             ("statistics"), and for a solver object.
         clip: the solver's clip; None for its rule, and for a solver object.
+        arithmetic: "exact": sums of integers and noise with exact probabilities, or "float" (docs/exact.md).
         ledger: a ``tacit.Ledger``; every fit reserves there before it reads a record.
         random_state: None for private noise; an integer makes fits repeatable and marks the certificate "not private:
             seeded".
@@ -59,6 +60,8 @@ class DPElasticNet(LinearRegressor):
     True
     """
 
+    default_loss = Squared()
+
     def __init__(
         self,
         alpha: float = 1.0,
@@ -74,6 +77,7 @@ class DPElasticNet(LinearRegressor):
         view: str = "all_iterates",
         max_passes: float | None = None,
         clip: float | None = None,
+        arithmetic: str = "exact",
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -89,14 +93,9 @@ class DPElasticNet(LinearRegressor):
         self.view = view
         self.max_passes = max_passes
         self.clip = clip
+        self.arithmetic = arithmetic
         self.ledger = ledger
         self.random_state = random_state
-
-    def _loss(self) -> Loss:
-        return Squared()
-
-    def _penalty(self, size: int) -> Penalty:
-        return elastic_net(size, self.alpha, self.l1_ratio)
 
 
 class DPLasso(LinearRegressor):
@@ -114,6 +113,9 @@ class DPLasso(LinearRegressor):
     Everything else is as in ``DPElasticNet``.
     """
 
+    default_loss = Squared()
+    l1_ratio = 1.0
+
     def __init__(
         self,
         alpha: float = 1.0,
@@ -128,6 +130,7 @@ class DPLasso(LinearRegressor):
         view: str = "all_iterates",
         max_passes: float | None = None,
         clip: float | None = None,
+        arithmetic: str = "exact",
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -142,14 +145,9 @@ class DPLasso(LinearRegressor):
         self.view = view
         self.max_passes = max_passes
         self.clip = clip
+        self.arithmetic = arithmetic
         self.ledger = ledger
         self.random_state = random_state
-
-    def _loss(self) -> Loss:
-        return Squared()
-
-    def _penalty(self, size: int) -> Penalty:
-        return elastic_net(size, self.alpha, 1.0)
 
 
 class DPRidge(LinearRegressor):
@@ -167,6 +165,8 @@ class DPRidge(LinearRegressor):
     Everything else is as in ``DPElasticNet``.
     """
 
+    default_loss = Squared()
+
     def __init__(
         self,
         alpha: float = 1e-3,
@@ -181,6 +181,7 @@ class DPRidge(LinearRegressor):
         view: str = "all_iterates",
         max_passes: float | None = None,
         clip: float | None = None,
+        arithmetic: str = "exact",
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -195,14 +196,9 @@ class DPRidge(LinearRegressor):
         self.view = view
         self.max_passes = max_passes
         self.clip = clip
+        self.arithmetic = arithmetic
         self.ledger = ledger
         self.random_state = random_state
-
-    def _loss(self) -> Loss:
-        return Squared()
-
-    def _penalty(self, size: int) -> Penalty:
-        return elastic_net(size, self.alpha, 0.0)
 
 
 class DPLinearRegression(LinearRegressor):
@@ -217,6 +213,8 @@ class DPLinearRegression(LinearRegressor):
     Every parameter is as in ``DPElasticNet``.
     """
 
+    default_loss = Squared()
+
     def __init__(
         self,
         *,
@@ -230,6 +228,7 @@ class DPLinearRegression(LinearRegressor):
         view: str = "all_iterates",
         max_passes: float | None = None,
         clip: float | None = None,
+        arithmetic: str = "exact",
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -243,11 +242,9 @@ class DPLinearRegression(LinearRegressor):
         self.view = view
         self.max_passes = max_passes
         self.clip = clip
+        self.arithmetic = arithmetic
         self.ledger = ledger
         self.random_state = random_state
-
-    def _loss(self) -> Loss:
-        return Squared()
 
     def _penalty(self, size: int) -> Penalty:
         return ElasticNet.of(size)
@@ -284,6 +281,7 @@ class DPHuberRegressor(LinearRegressor):
         view: str = "all_iterates",
         max_passes: float | None = None,
         clip: float | None = None,
+        arithmetic: str = "exact",
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -299,11 +297,9 @@ class DPHuberRegressor(LinearRegressor):
         self.view = view
         self.max_passes = max_passes
         self.clip = clip
+        self.arithmetic = arithmetic
         self.ledger = ledger
         self.random_state = random_state
 
     def _loss(self) -> Loss:
         return Huber(check_magnitude(huber_delta=self.huber_delta))
-
-    def _penalty(self, size: int) -> Penalty:
-        return elastic_net(size, self.alpha, 0.0)

@@ -12,8 +12,7 @@ from tacit.errors import InvalidInput
 from tacit.estimators.base import Table
 from tacit.estimators.fitted import CHANGED, agree, check_numbers
 from tacit.estimators.one_release import Moments, OneRelease, PlannedMoments, PlannedQuantiles, levels_of
-from tacit.inputs.bounds import bounds_of
-from tacit.inputs.grids import grids_of
+from tacit.inputs.parameters import bounds_of, grids_of
 from tacit.ledger import Ledger
 from tacit.maps import FeatureBounds
 from tacit.maps.scaler import ScalerMixin, scaled_norm
@@ -50,6 +49,7 @@ class DPStandardScaler(ScalerMixin, OneRelease):
         feature_bounds: public (low, high), numbers or one per feature; values outside are clipped silently.
         adjacency: "replace-one", "zero-out" or "add-remove".
         clip_to: the largest |z|.
+        arithmetic: "exact": sums of integers and noise with exact probabilities, or "float" (docs/exact.md).
         ledger: a Ledger; the fit is reserved there before any record is read.
         random_state: None, or a seed.
 
@@ -70,6 +70,7 @@ class DPStandardScaler(ScalerMixin, OneRelease):
         *,
         adjacency: str = "replace-one",
         clip_to: float = 5.0,
+        arithmetic: str = "exact",
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -78,6 +79,7 @@ class DPStandardScaler(ScalerMixin, OneRelease):
         self.feature_bounds = feature_bounds
         self.adjacency = adjacency
         self.clip_to = clip_to
+        self.arithmetic = arithmetic
         self.ledger = ledger
         self.random_state = random_state
 
@@ -123,6 +125,7 @@ class DPQuantileScaler(ScalerMixin, OneRelease):
         resolution: where a geometric grid turns linear around 0; by default 1e-4 × the largest bound.
         adjacency: "replace-one", "zero-out" or "add-remove".
         clip_to: the largest |z|.
+        arithmetic: "exact": sums of integers and noise with exact probabilities, or "float" (docs/exact.md).
         ledger: a Ledger; the fit is reserved there before any record is read.
         random_state: None, or a seed.
 
@@ -148,6 +151,7 @@ class DPQuantileScaler(ScalerMixin, OneRelease):
         resolution: Any = None,
         adjacency: str = "replace-one",
         clip_to: float = 1.0,
+        arithmetic: str = "exact",
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -160,6 +164,7 @@ class DPQuantileScaler(ScalerMixin, OneRelease):
         self.resolution = resolution
         self.adjacency = adjacency
         self.clip_to = clip_to
+        self.arithmetic = arithmetic
         self.ledger = ledger
         self.random_state = random_state
 

@@ -24,11 +24,10 @@ from tacit.estimators._search import Costs, Outcome, best_of, calibrated, check_
 from tacit.estimators._space import Space, corners, point_of, spaces_of
 from tacit.estimators.base import PrivateEstimator, publish, with_certificate
 from tacit.estimators.fitted import CHANGED, check_promise, check_width, check_words
-from tacit.inputs.labels import class_list, class_numbers
 from tacit.inputs.parameters import check_parameters
-from tacit.inputs.tables import labels_of, numbers_of, validate_table
+from tacit.inputs.tables import class_list, class_numbers, labels_of, numbers_of, validate_table
 from tacit.ledger import Ledger
-from tacit.mechanism import Adjacency, Mechanism
+from tacit.mechanism import Adjacency, Arithmetic, Mechanism
 from tacit.records import InMemory
 from tacit.release import Streams, open_session
 from tacit.release.queries import SCORES, BoundedSum, Score
@@ -115,6 +114,7 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             nothing beside the training.
         adjacency: "replace-one" or "zero-out".
         n_jobs: processes, as in joblib.
+        arithmetic: "exact" or "float", of scores and candidates; by default that of the estimator.
         ledger: a ``tacit.Ledger``; the search reserves (ε, δ) there before it reads a record.
         random_state: None for private noise; an integer makes searches repeatable and marks the certificate "not
             private: seeded".
@@ -158,6 +158,7 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         holdout: float | None = None,
         adjacency: str = "replace-one",
         n_jobs: int | None = None,
+        arithmetic: str | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -171,6 +172,7 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self.holdout = holdout
         self.adjacency = adjacency
         self.n_jobs = n_jobs
+        self.arithmetic = arithmetic
         self.ledger = ledger
         self.random_state = random_state
 
@@ -194,7 +196,8 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         marks = (*marks, *(self.estimator._declared_marks() if isinstance(self.estimator, PrivateEstimator) else ()))
         n, m, d = X.shape[0], self.mean_trials, self._delta(X.shape[0])
         held = 0 if self.holdout is None else _held(self.holdout, n)
-        costs = calibrated(float(self.epsilon), d, _validate.positive(mean_trials=m), relation, share)
+        numbers = self._arithmetic()
+        costs = calibrated(float(self.epsilon), d, _validate.positive(mean_trials=m), relation, share, numbers)
         shape = (n - held, X.shape[1], sparse.issparse(X))
         check = functools.partial(self._checked, self._fixed(costs.train, d, classes), shape, costs, marks)
         for point in corners(spaces):
@@ -264,10 +267,17 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         check_parameters(self, n)
         return _validate.delta(self.delta)
 
+    def _arithmetic(self) -> Arithmetic:
+        """The search's own, or the estimator's; an estimator that states none runs in floating point."""
+        own = self.estimator.get_params().get("arithmetic", "float")
+        return Arithmetic.parse(own if self.arithmetic is None else self.arithmetic)
+
     def _fixed(self, train: float, delta: float, classes: Any) -> dict[str, Any]:
         """What the search sets for every candidate."""
         allowed = dict(zip(("epsilon", "delta"), gdp_to_dp(train, delta), strict=True))
         fixed: dict[str, Any] = {**allowed, "adjacency": Adjacency.parse(self.adjacency).value, "ledger": None}
+        if "arithmetic" in self.estimator.get_params():
+            fixed["arithmetic"] = self._arithmetic().value
         if "progress" in self.estimator.get_params():
             fixed["progress"] = False  # bars would count candidates
         if classes is not None:

@@ -59,6 +59,7 @@ class DPSoftmaxRegression(OutputClassifier):
         classes: the labels, public; read off the data if missing, which the certificate then says.
         fit_intercept: whether to add a constant feature (0.3·R; it is part of the record, ridge included).
         partition: "fixed", or "secret": batches drawn afresh, uniformly, and never shown.
+        arithmetic: "float", or "exact": sums of integers and noise with exact probabilities (docs/exact.md).
         ledger: a ``tacit.Ledger``; every fit reserves there before it reads a record.
         progress: a bar on stderr: True, False, or None for "on a terminal only".
         random_state: None for private noise.
@@ -97,6 +98,7 @@ class DPSoftmaxRegression(OutputClassifier):
         classes: Any = None,
         fit_intercept: bool = True,
         partition: str = "fixed",
+        arithmetic: str = "float",
         ledger: Ledger | None = None,
         progress: bool | None = None,
         random_state: int | None = None,
@@ -118,6 +120,7 @@ class DPSoftmaxRegression(OutputClassifier):
         self.classes = classes
         self.fit_intercept = fit_intercept
         self.partition = partition
+        self.arithmetic = arithmetic
         self.ledger = ledger
         self.progress = progress
         self.random_state = random_state

@@ -10,8 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from tacit.accounting import Certificate
 from tacit.estimators.base import Table
 from tacit.estimators.one_release import OneRelease, PlannedMeans, PlannedMoments, PlannedQuantiles, levels_of
-from tacit.inputs.bounds import bounds_of
-from tacit.inputs.grids import grids_of
+from tacit.inputs.parameters import bounds_of, grids_of
 from tacit.inputs.tables import shape_of
 from tacit.ledger import Ledger
 from tacit.maps import FeatureBounds
@@ -38,6 +37,7 @@ class _Statistic(OneRelease):
         delta: float | None,
         bounds: Any,
         adjacency: str,
+        arithmetic: str,
         ledger: Ledger | None,
         random_state: int | None,
     ) -> None:
@@ -45,6 +45,7 @@ class _Statistic(OneRelease):
         self.delta = delta
         self.bounds = bounds
         self.adjacency = adjacency
+        self.arithmetic = arithmetic
         self.ledger = ledger
         self.random_state = random_state
 
@@ -91,10 +92,11 @@ class _Quantiles(_Statistic):
         delta: float | None,
         bounds: Any,
         adjacency: str,
+        arithmetic: str,
         ledger: Ledger | None,
         random_state: int | None,
     ) -> None:
-        super().__init__(epsilon, delta, bounds, adjacency, ledger, random_state)
+        super().__init__(epsilon, delta, bounds, adjacency, arithmetic, ledger, random_state)
         self.levels = levels
         self.bins = bins
         self.grid = grid
@@ -115,6 +117,7 @@ def private_mean(
     epsilon: float,
     delta: float,
     adjacency: str = "replace-one",
+    arithmetic: str = "exact",
     ledger: Ledger | None = None,
     random_state: int | None = None,
 ) -> tuple[Any, Certificate]:
@@ -133,6 +136,7 @@ def private_mean(
         epsilon: ε.
         delta: δ.
         adjacency: the relation.
+        arithmetic: "exact": sums of integers and noise with exact probabilities, or "float" (docs/exact.md).
         ledger: a Ledger, charged before any record is read.
         random_state: None, or a seed (not private).
 
@@ -143,7 +147,7 @@ def private_mean(
     >>> abs(mean - 3.0) < 0.3, round(certificate.epsilon(1e-6), 6)
     (True, 1.0)
     """
-    return _Mean(epsilon, delta, bounds, adjacency, ledger, random_state).answer(x)
+    return _Mean(epsilon, delta, bounds, adjacency, arithmetic, ledger, random_state).answer(x)
 
 
 def private_variance(
@@ -153,6 +157,7 @@ def private_variance(
     epsilon: float,
     delta: float,
     adjacency: str = "replace-one",
+    arithmetic: str = "exact",
     ledger: Ledger | None = None,
     random_state: int | None = None,
 ) -> tuple[Any, Certificate]:
@@ -168,6 +173,7 @@ def private_variance(
         epsilon: ε.
         delta: δ.
         adjacency: the relation.
+        arithmetic: "exact": sums of integers and noise with exact probabilities, or "float" (docs/exact.md).
         ledger: a Ledger, charged before any record is read.
         random_state: None, or a seed (not private).
 
@@ -175,7 +181,7 @@ def private_variance(
         A number, or (p,), between 0 and a quarter of the squared width; and the certificate. It is 0 where noise hides
         the variance: it is unbiased up to this clamping and the noise in the mean.
     """
-    return _Variance(epsilon, delta, bounds, adjacency, ledger, random_state).answer(x)
+    return _Variance(epsilon, delta, bounds, adjacency, arithmetic, ledger, random_state).answer(x)
 
 
 def private_quantiles(
@@ -189,6 +195,7 @@ def private_quantiles(
     grid: Any = "uniform",
     resolution: Any = None,
     adjacency: str = "replace-one",
+    arithmetic: str = "exact",
     ledger: Ledger | None = None,
     random_state: int | None = None,
 ) -> tuple[Any, Certificate]:
@@ -213,6 +220,7 @@ def private_quantiles(
             these or increasing edges.
         resolution: where a geometric grid turns linear around 0; by default 1e-4 × the largest bound.
         adjacency: the relation.
+        arithmetic: "exact": sums of integers and noise with exact probabilities, or "float" (docs/exact.md).
         ledger: a Ledger, charged before any record is read.
         random_state: None, or a seed (not private).
 
@@ -225,4 +233,6 @@ def private_quantiles(
     >>> bool(abs(low - 25) < 3), bool(abs(high - 75) < 3)
     (True, True)
     """
-    return _Quantiles(q, bins, grid, resolution, epsilon, delta, bounds, adjacency, ledger, random_state).answer(x)
+    return _Quantiles(
+        q, bins, grid, resolution, epsilon, delta, bounds, adjacency, arithmetic, ledger, random_state
+    ).answer(x)

@@ -1,30 +1,32 @@
-"""Parameters of estimators, checked once: the same name means the same everywhere, and has one message."""
+"""Parameters of estimators, public bounds and grids, checked once: one meaning and one message for every name."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.ledger import Ledger
-from tacit.mechanism import Adjacency
-from tacit.problem import LOSSES, ElasticNet, Loss, Penalty
+from tacit.mechanism import Adjacency, Arithmetic
 
 __all__ = [
     "CHECKS",
+    "FINEST",
+    "MAX_BOUND",
     "MAX_EPSILON",
     "MAX_MAGNITUDE",
+    "bounds_of",
     "check_magnitude",
     "check_parameters",
-    "elastic_net",
-    "loss_named",
-    "penalty_named",
+    "grids_of",
     "public_seed",
-    "unused_penalty_options",
 ]
+
+Array = NDArray[np.float64]
 
 MAX_EPSILON = 1e12
 """Up to here accounting is precise; it is for tests of code, not for people."""
@@ -32,8 +34,6 @@ MAX_MAGNITUDE = 1e100
 """Of anything with a size: larger numbers, or the inverses of smaller ones, would overflow when squared."""
 MAX_PASSES = 1e5
 """A run that reads the data more often would end neither today nor with a useful model."""
-PENALTIES = ("none", "l1", "l2", "elasticnet", "box", "nonnegative")
-DEFAULT_ALPHA, DEFAULT_L1_RATIO = 1e-3, 0.5
 
 
 # -- checks by name ---------------------------------------------------------------------------------------------
@@ -50,13 +50,14 @@ def _delta(name: str, value: object) -> None:
     _validate.delta(value)
 
 
-def _adjacency(name: str, value: object) -> None:
-    Adjacency.parse(value)
-
-
 def _ledger(name: str, value: object) -> None:
     if value is not None and not isinstance(value, Ledger):
         raise InvalidInput(f"ledger must be a tacit.Ledger or None, got {type(value).__name__}")
+
+
+def _arithmetic(name: str, value: object) -> None:
+    if value is not None:
+        Arithmetic.parse(value)
 
 
 def _random_state(name: str, value: object) -> None:
@@ -79,15 +80,10 @@ def _passes(name: str, value: object) -> None:
         raise InvalidInput(f"max_passes must be at most {MAX_PASSES:g}, got {value!r}: noise grows with it")
 
 
-def _view(name: str, value: object) -> None:
-    _validate.one_of(("all_iterates", "final_model"), view=value)
-
-
 CHECKS: dict[str, Callable[[str, object], None]] = {
     "epsilon": _epsilon,
     "delta": _delta,
-    "adjacency": _adjacency,
-    "view": _view,
+    "arithmetic": _arithmetic,
     "ledger": _ledger,
     "random_state": _random_state,
     "progress": _progress,
@@ -97,24 +93,29 @@ CHECKS: dict[str, Callable[[str, object], None]] = {
 """What every estimator checks of a parameter of this name, before it looks at its data."""
 
 
-def check_parameters(estimator: Any, n: int | None = None) -> None:
+def check_parameters(estimator: Any, n: int | None = None) -> Adjacency:
     """Check every parameter whose meaning all estimators share.
 
     Args:
         estimator: with ``get_params``.
         n: the number of records, for a suggestion of δ where it is public.
 
+    Returns:
+        The relation that they state; replace-one if they state none.
+
     Raises:
         InvalidInput: if one is missing or out of range.
     """
     values = estimator.get_params(deep=False)
-    if values.get("delta", 0) is None and n is not None:
+    relation = Adjacency.parse(values.get("adjacency", Adjacency.REPLACE_ONE))
+    if values.get("delta", 0) is None and n is not None and relation is not Adjacency.ADD_REMOVE:
         raise InvalidInput(
             f"delta is missing: choose it before the data is read; 1/n² = {1 / max(n, 2) ** 2:.2g} is a common choice"
         )
     for name, check in CHECKS.items():
         if name in values:
             check(name, values[name])
+    return relation
 
 
 def public_seed(name: str, value: object) -> int:
@@ -136,81 +137,176 @@ def check_magnitude(**named: object) -> float:
     return out
 
 
-# -- losses and penalties ---------------------------------------------------------------------------------------
+# -- public bounds and grids ------------------------------------------------------------------------------------
 
 
-def elastic_net(size: int, alpha: object, l1_ratio: float) -> ElasticNet:
-    """α·ratio·‖w‖₁ + α(1 − ratio)/2·‖w‖²."""
-    a = _weight(alpha)
-    ratio = _validate.probability(open_left=False, l1_ratio=l1_ratio)
-    return ElasticNet.of(size, l1=a * ratio, l2=a * (1 - ratio))
+MAX_BOUND = 1e100
+"""The largest size of a bound, and of its inverse: beyond it, squares and ratios of scales would overflow."""
 
 
-def _weight(alpha: object) -> float:
-    a = _validate.nonnegative(alpha=alpha)
-    if a > MAX_MAGNITUDE:
-        raise InvalidInput(f"alpha must be at most {MAX_MAGNITUDE:g}, got {alpha!r}: choose other units")
-    return a
-
-
-def unused_penalty_options(penalty: object) -> tuple[str, ...]:
-    """The options that say nothing about this penalty."""
-    if isinstance(penalty, Penalty) or penalty == "none":
-        return "alpha", "l1_ratio", "box"
-    return tuple(name for name, owner in (("l1_ratio", "elasticnet"), ("box", "box")) if penalty != owner)
-
-
-def penalty_named(penalty: object, size: int, alpha: object, l1_ratio: float | None, box: object) -> Penalty:
-    """From a name, or the penalty itself.
+def bounds_of(name: str, bounds: object, size: int | None = None) -> tuple[Array, Array]:
+    """Lower and upper ends, checked.
 
     Args:
-        penalty: a name of PENALTIES, or a Penalty.
-        size: the number of features.
-        alpha: α; 1e-3 if None.
-        l1_ratio: the ℓ1 share of an elastic net; a half if None.
-        box: (low, high) for "box", else None.
+        name: of the parameter, for messages.
+        bounds: (low, high), numbers or one per feature.
+        size: the number of features; None for one pair of numbers.
 
     Returns:
-        The penalty on the user's coefficients.
+        The ends, one per feature, or of no dimension.
 
     Raises:
-        InvalidInput: for an unknown name, a box without limits, or options that would have no effect.
+        InvalidInput: if they are missing, malformed, infinite or too far from 1.
     """
-    if not isinstance(penalty, Penalty):
-        _validate.one_of(PENALTIES, penalty=penalty)
-    options = {"alpha": alpha, "l1_ratio": l1_ratio, "box": box}
-    for option in unused_penalty_options(penalty):
-        if options[option] is not None:
-            stated = "a Penalty object" if isinstance(penalty, Penalty) else f"penalty={penalty!r}"
-            raise InvalidInput(f"{option} has no effect with {stated}: leave it out, or choose another penalty")
-    if isinstance(penalty, Penalty):
-        if penalty.size != size:
-            raise InvalidInput(f"the penalty has {penalty.size} coordinates, the data {size} features")
-        return penalty
-    if penalty == "none":
-        return ElasticNet.of(size)
-    weight = DEFAULT_ALPHA if alpha is None else alpha
-    ratio = DEFAULT_L1_RATIO if l1_ratio is None else l1_ratio
-    if penalty in {"box", "nonnegative"}:
-        ends = (0.0, np.inf) if penalty == "nonnegative" else box
-        if not isinstance(ends, tuple | list) or len(ends) != 2:
-            raise InvalidInput("penalty='box' needs box=(low, high), the limits of the coefficients")
-        return ElasticNet.of(size, l2=_weight(weight), low=ends[0], high=ends[1])
-    return elastic_net(size, weight, {"l1": 1.0, "l2": 0.0}.get(str(penalty), ratio))
+    if bounds is None:
+        raise InvalidInput(
+            f"{name} is missing: state public limits (low, high) of the values; limits read off the data would leak it"
+        )
+    if size is not None and _looks_like_pairs(bounds, size):
+        raise InvalidInput(
+            f"{name} looks like one (low, high) pair per feature, but must be one pair of columns (lows, highs): pass "
+            f"tuple(np.transpose({name}))"
+        )
+    held = list(bounds) if isinstance(bounds, tuple | list) or (isinstance(bounds, np.ndarray) and bounds.ndim) else []
+    if len(held) != 2:
+        raise InvalidInput(f"{name} must be a pair (low, high), got {_kind(bounds)}: {_forms(size)}")
+    ends = [_end(f"{name}[{k}]", end) for k, end in enumerate(held)]
+    shape = () if size is None else (size,)
+    try:
+        low, high = (np.broadcast_to(end, shape).astype(np.float64) for end in ends)
+    except ValueError:
+        shapes = f"shapes {ends[0].shape} and {ends[1].shape}"
+        raise InvalidInput(f"{name} do not fit the data, got {shapes}: {_forms(size)}") from None
+    _check_range(name, low, high)
+    return low, high
 
 
-def loss_named(loss: object) -> Loss | type[Loss]:
-    """The class of a loss from its name, or the loss itself.
+def _end(name: str, end: object) -> Array:
+    try:
+        return _validate.real_array(name, end)
+    except InvalidInput:
+        kind = np.asarray(end, object).dtype if isinstance(end, list | tuple) else getattr(end, "dtype", None)
+        got = f"entries of type {kind}" if kind is not None else repr(end)[:40]
+        raise InvalidInput(f"{name} must be a number, or one per feature, got {got}: convert it to float") from None
+
+
+def _check_range(name: str, low: Array, high: Array) -> None:
+    """Finite, ordered, and of a size that leaves room for squares."""
+    if not (np.isfinite(low).all() and np.isfinite(high).all()):
+        raise InvalidInput(f"{name} must be finite: state public limits of the values")
+    if (low > high).any():
+        raise InvalidInput(f"{name} must have low ≤ high: put the smaller number first")
+    beyond = (np.maximum(-low, high) > MAX_BOUND).any() or (np.maximum(low, -high) > MAX_BOUND).any()
+    if beyond or ((low < high) & (high - low < 1 / MAX_BOUND)).any():
+        raise InvalidInput(
+            f"{name} must lie within ±{MAX_BOUND:g}, and be equal or at least {1 / MAX_BOUND:g} apart: choose other "
+            "units"
+        )
+
+
+def _looks_like_pairs(bounds: object, size: int) -> bool:
+    """Whether the caller listed (low, high) per feature: the other way round than we read it."""
+    try:
+        table = np.asarray(bounds, np.float64)
+    except (ValueError, TypeError):
+        return False
+    if table.shape != (size, 2) or not (table[:, 0] < table[:, 1]).all():
+        return False
+    if size != 2:
+        return True
+    # For two features both readings have one shape. Two arrays are what we ask for; a list of tuples is how pairs are
+    # written; and if our reading fixed a feature or reversed its ends while the other did not, the other was meant.
+    if isinstance(bounds, tuple) and all(isinstance(end, np.ndarray) for end in bounds):
+        return False
+    listed = isinstance(bounds, list) and all(isinstance(pair, tuple) for pair in bounds)
+    return listed or not bool((table[0] < table[1]).all())
+
+
+def _kind(value: object) -> str:
+    return f"{len(value)} items" if isinstance(value, tuple | list) else f"an object of type {type(value).__name__}"
+
+
+def _forms(size: int | None) -> str:
+    if size is None:
+        return "e.g. (0, 10)"
+    return f"e.g. (0, 1), or (lows, highs) with one number per feature ({size}), in the order of the columns"
+
+
+FINEST = 1e-4
+"""Where a geometric grid turns linear, relative to the largest bound, unless the user says otherwise."""
+
+
+def grids_of(
+    grid: object, bounds: object, size: int, bins: object, resolution: object, *, name: str = "feature_bounds"
+) -> list[Array]:
+    """The edges of every feature's bins: strictly increasing, or a single number for a feature without a choice.
+
+    A geometric grid is uniform in t = sign(x)·log(1 + |x|/r): linear within ±r around 0, then growing by a constant
+    factor, so that it resolves small values under wide bounds.
 
     Args:
-        loss: a name of LOSSES or a Loss.
+        grid: "uniform", "geometric", or one entry per feature, each of these words or increasing edges.
+        bounds: (low, high), for features without edges of their own.
+        size: p.
+        bins: how many bins a feature has (where no edges are given).
+        resolution: r, a number or one per feature; None for ``FINEST`` × the largest bound.
+        name: of the bounds, for messages.
 
     Returns:
-        The loss.
+        One array per feature.
 
     Raises:
-        InvalidInput: for anything else.
+        InvalidInput: if an argument is malformed.
     """
-    if isinstance(loss, Loss):
-        return loss
-    return LOSSES[_validate.one_of(tuple(LOSSES), loss=loss)]
+    count = _validate.positive_int(bins=bins)
+    if count > 1_000_000:
+        raise InvalidInput(f"bins must not exceed a million, got {count}: noise grows with their number")
+    entries = _entries(grid, size)
+    if all(not isinstance(entry, str) for entry in entries):
+        return [_given(j, entry) for j, entry in enumerate(entries)]
+    low, high = bounds_of(name, bounds, size)
+    r = _resolutions(resolution, np.maximum(np.abs(low), np.abs(high)))
+    return [
+        _spread(entry, low[j], high[j], count, r[j]) if isinstance(entry, str) else _given(j, entry)
+        for j, entry in enumerate(entries)
+    ]
+
+
+def _entries(grid: object, size: int) -> list[object]:
+    if isinstance(grid, str):
+        return [_validate.one_of(("uniform", "geometric"), grid=grid)] * size
+    if not isinstance(grid, Sequence | np.ndarray) or len(grid) != size:
+        raise InvalidInput(f"grid must be 'uniform', 'geometric', or a list with one entry per feature ({size})")
+    for entry in grid:
+        if isinstance(entry, str):
+            _validate.one_of(("uniform", "geometric"), grid=entry)
+    return list(grid)
+
+
+def _given(j: int, entry: object) -> Array:
+    edges = _validate.real_array(f"grid[{j}]", entry)
+    if edges.ndim != 1 or len(edges) < 2 or not np.isfinite(edges).all() or not (np.diff(edges) > 0).all():
+        raise InvalidInput(f"grid[{j}] must hold at least two finite edges, strictly increasing")
+    return edges
+
+
+def _resolutions(resolution: object, largest: Array) -> Array:
+    p = len(largest)
+    if resolution is None:
+        return np.maximum(FINEST * largest, 1e-290)
+    r = _validate.nonnegative_array("resolution", resolution)
+    if r.shape not in ((), (p,)) or (r == 0).any():
+        raise InvalidInput(f"resolution must be positive: one number, or one per feature ({p})")
+    return np.broadcast_to(r, (p,))
+
+
+def _spread(kind: str, low: float, high: float, bins: int, r: float) -> Array:
+    if kind == "uniform":
+        edges = np.linspace(low, high, bins + 1)
+    else:
+        with np.errstate(over="ignore"):
+            first, last = (float(np.sign(x) * np.log1p(min(abs(x) / r, 1e300))) for x in (low, high))
+        t = np.linspace(first, last, bins + 1)
+        edges = np.clip(np.sign(t) * r * np.expm1(np.abs(t)), low, high)
+        edges[0], edges[-1] = low, high
+    return np.unique(edges)  # bounds so close that floats run out leave fewer bins

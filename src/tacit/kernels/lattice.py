@@ -16,11 +16,14 @@ from numpy.typing import NDArray
 from tacit.kernels._jit import jit, jit_exact_sums
 
 __all__ = [
+    "capped_integers",
     "column_sums",
     "column_sums_sparse",
     "lattice_total",
+    "moment_sums",
     "row_integers",
     "row_integers_sparse",
+    "square_sums",
     "truncated",
 ]
 
@@ -91,9 +94,14 @@ def truncated(values: Array, unit: float) -> Array:
 
 @jit
 def _powers(top: Array, bits: int) -> Array:
-    """Turn the largest entries of rows into scales 2^(e−bits) with 2^(e−1) ≤ top < 2^e; return their inverses.
+    """Turn the largest entries of rows into scales 2^(e−bits) with 2^(e−1) ≤ top < 2^e.
 
-    Both are zero for rows of zeros, and for rows whose largest entry is not finite or out of any sensible range.
+    Args:
+        top: (m,), overwritten; zero for rows of zeros, and where it is not finite or out of any sensible range.
+        bits: of the integers.
+
+    Returns:
+        The inverses of the scales, zero where these are.
     """
     inverse = np.zeros(top.size)
     for i in range(top.size):
@@ -213,4 +221,97 @@ def column_sums_sparse(columns: Columns, t: Array) -> Integers:
             for e in range(first, min(first + FLUSH, starts[j + 1])):
                 total += np.float64(data[e]) * t[rows[e]]
             out[j] += np.int64(total)
+    return out
+
+
+@jit
+def capped_integers(values: Array, factors: Array, longest: Array) -> Array:
+    """Values times factors, rounded to the nearest integer of absolute value at most ``longest``; NaN becomes 0.
+
+    Args:
+        values: (m,).
+        factors: (m,).
+        longest: (m,), integers; infinite where the factor is zero.
+
+    Returns:
+        (m,) integers, as float64.
+    """
+    out = np.empty(values.size)
+    for i in range(values.size):
+        t = np.rint(values[i] * factors[i])
+        t = min(max(t, -longest[i]), longest[i])
+        out[i] = t if t == t and factors[i] > 0.0 else 0.0
+    return out
+
+
+@jit_exact_sums
+def _sum(values: Array) -> float:
+    total = 0.0
+    for i in range(values.size):
+        total += values[i]
+    return total
+
+
+@jit
+def moment_sums(
+    X: NDArray[Any], low: Array, high: Array, centre: Array, half: Array, weights: Array, unit: float
+) -> Integers:
+    """Σ of weights times v = (x − centre)/half and its square, both rounded toward zero to a grid.
+
+    Entries are brought into their column's interval first; the square is that of the rounded v.
+
+    Args:
+        X: (m, p), in any order, finite.
+        low: (p,), the smallest values.
+        high: (p,), the largest.
+        centre: (p,).
+        half: (p,), infinite for columns that contribute nothing.
+        weights: (m,) integers, as float64.
+        unit: g.
+
+    Returns:
+        (2p,), in units of g: first moments, then second.
+    """
+    m, p = X.shape
+    out = np.zeros(2 * p, np.int64)
+    v, square = np.empty(FLUSH), np.empty(FLUSH)
+    for j in range(p):
+        a, b, c, h = low[j], high[j], centre[j], half[j]
+        for first in range(0, m, FLUSH):
+            size = min(FLUSH, m - first)
+            for i in range(size):
+                u = (min(max(np.float64(X[first + i, j]), a), b) - c) / h
+                q = np.trunc(min(max(u, -1.0), 1.0) / unit)
+                v[i] = q * weights[first + i]
+                u = q * unit
+                square[i] = np.trunc(u * u / unit) * weights[first + i]
+            out[j] += np.int64(_sum(v[:size]))
+            out[p + j] += np.int64(_sum(square[:size]))
+    return out
+
+
+@jit
+def square_sums(X: NDArray[Any], ratio: Array, weights: Array, unit: float) -> Integers:
+    """Σ of weights times min((x·ratio)², 1), rounded toward zero to a grid.
+
+    Args:
+        X: (m, p), in any order.
+        ratio: (p,).
+        weights: (m,) integers, as float64.
+        unit: g.
+
+    Returns:
+        (p,), in units of g.
+    """
+    m, p = X.shape
+    out = np.zeros(p, np.int64)
+    square = np.empty(FLUSH)
+    for j in range(p):
+        r = ratio[j]
+        for first in range(0, m, FLUSH):
+            size = min(FLUSH, m - first)
+            for i in range(size):
+                u = np.float64(X[first + i, j]) * r
+                square[i] = np.trunc(min(u * u, 1.0) / unit) * weights[first + i]
+            out[j] += np.int64(_sum(square[:size]))
     return out

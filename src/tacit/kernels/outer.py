@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tacit.kernels._jit import jit, jit_exact_sums
 from tacit.kernels.lattice import FLUSH
 
-__all__ = ["capped_integers", "integer_rows", "integer_sums_of_products", "outer_sums", "row_scores"]
+__all__ = ["capped_rows", "integer_rows", "integer_sums_of_products", "outer_sums", "row_scores"]
 
 Array = NDArray[np.float64]
 Table = NDArray[Any]
@@ -176,7 +176,7 @@ def integer_sums_of_products(T: Array, gates: Table, U: Table) -> NDArray[np.int
 
 
 @jit
-def capped_integers(T: Array, longest: Array) -> Array:
+def capped_rows(T: Array, longest: Array) -> Array:
     """Each row rounded to integers of norm at most ``longest``, scaled down before if it is longer.
 
     To the nearest where that is short enough, else toward zero. Rows that are not finite become zero, and so do those

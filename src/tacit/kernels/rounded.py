@@ -7,10 +7,10 @@ additions as written, so ``reassoc`` must stay off.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
-from numba.cpython.unsafe.numbers import leading_zeros
+from numba.cpython.unsafe import numbers
 from numpy.typing import NDArray
 
 from tacit.kernels._jit import jit
@@ -28,13 +28,19 @@ COLUMNS: Final = DEGREE + 3
 SLACK: Final = 2.0**-50
 """The part of a margin that does not grow with the scale."""
 
+_leading_zeros: Any = numbers.leading_zeros
 _HEAD: Final = -(1 << 27)  # a mask that keeps the upper 26 bits of a significand
+_UNBOUNDED: Final = 1 << 62
 _MASK: Final = np.uint64((1 << CELL_BITS) - 1)
 
 
 @jit
 def round_decided(
-    words: NDArray[np.uint64], scale: NDArray[np.float64], cells: NDArray[np.float64], out: NDArray[np.int64], start: int
+    words: NDArray[np.uint64],
+    scale: NDArray[np.float64],
+    cells: NDArray[np.float64],
+    out: NDArray[np.int64],
+    start: int,
 ) -> tuple[int, int, int]:
     """Write ±⌊S·w(v) + ½⌋ from ``start`` on, up to the first word that float64 does not decide.
 
@@ -49,15 +55,15 @@ def round_decided(
         start: the first word to look at.
 
     Returns:
-        (i, low, high): the first undecided word with low ≤ ⌊S·w(v) + ½⌋ ≤ high, high = −1 where there is no cell;
-        i = words.size if there is none.
+        (i, low, high): the first undecided word with low ≤ ⌊S·w(v) + ½⌋ ≤ high, high = 2⁶² where there is no
+        cell; i = words.size if all were decided.
     """
     step = 0 if scale.size == 1 else 1
     for i in range(start, words.size):
         V = words[i] >> np.uint64(1)
-        octave = np.int64(leading_zeros(V)) - 1
+        octave = np.int64(_leading_zeros(V)) - 1
         if octave >= OCTAVES:
-            return i, 0, -1
+            return i, 0, _UNBOUNDED
         x = V << np.uint64(octave + 1)  # the leading one is bit 63, the cell's number follows
         row = cells[(octave << CELL_BITS) + np.int64((x >> np.uint64(63 - CELL_BITS)) & _MASK)]
         t = np.float64(np.int64(~(x << np.uint64(1 + CELL_BITS)) >> np.uint64(11))) * 2.0**-53  # exact: 53 bits
@@ -72,7 +78,7 @@ def round_decided(
         units = np.int64(y)
         fraction, margin = y - np.float64(units), S * row[10] + SLACK
         if not (margin < fraction < 1.0 - margin):
-            return i, whole + np.int64(np.floor(y - margin)), whole + np.int64(np.floor(y + margin))
+            return i, int(whole + np.int64(np.floor(y - margin))), int(whole + np.int64(np.floor(y + margin)))
         magnitude = whole + units
         out[i] = magnitude if words[i] & np.uint64(1) else -magnitude
     return words.size, 0, 0

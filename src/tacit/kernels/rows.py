@@ -9,9 +9,17 @@ from numpy.typing import NDArray
 
 from tacit.kernels._jit import jit
 
-__all__ = ["column_squares", "row_products", "row_squares", "scaled_with_constant", "shortened", "sparse_row_products"]
+__all__ = [
+    "bounded_columns",
+    "column_squares",
+    "row_products",
+    "row_squares",
+    "scaled_with_constant",
+    "shortened",
+    "sparse_row_products",
+]
 
-ROWS = 2048
+ROWS = 1024
 """Rows at a time whose results stay in the cache."""
 ROUNDING = 2.0**-32
 """More than the relative error of a norm in float64."""
@@ -53,6 +61,35 @@ def row_squares(rows: NDArray[Any]) -> NDArray[np.float64]:
 
 
 @jit
+def bounded_columns(
+    X: NDArray[Any],
+    low: NDArray[np.float64],
+    high: NDArray[np.float64],
+    centre: NDArray[np.float64],
+    ratio: NDArray[np.float64],
+    reach: float,
+    out: NDArray[Any],
+) -> None:
+    """(x − centre)·ratio of every entry brought into its column's interval first, and into ±reach afterwards.
+
+    Args:
+        X: (m, p), in any order.
+        low: (p,), the smallest values.
+        high: (p,), the largest.
+        centre: (p,).
+        ratio: (p,).
+        reach: rounding must not leave this interval.
+        out: (p, m), the columns of the result.
+    """
+    m, p = X.shape
+    for j in range(p):
+        new, a, b, c, r = out[j], low[j], high[j], centre[j], ratio[j]
+        for i in range(m):
+            v = (min(max(np.float64(X[i, j]), a), b) - c) * r
+            new[i] = min(max(v, -reach), reach)
+
+
+@jit
 def column_squares(XT: NDArray[Any]) -> NDArray[np.float64]:
     """‖row‖² of X given by columns, added column by column: the same for a row wherever it stands.
 
@@ -73,30 +110,32 @@ def column_squares(XT: NDArray[Any]) -> NDArray[np.float64]:
 
 
 @jit
-def row_products(X: NDArray[Any], columns: NDArray[np.int64], w: NDArray[np.float64]) -> NDArray[np.float64]:
+def row_products(XT: NDArray[Any], columns: NDArray[np.int64], w: NDArray[np.float64]) -> NDArray[np.float64]:
     """Σ_j X[i, columns[j]]·w[j] for each row, added in this order whatever the row's place: a library's product is not.
 
     Args:
-        X: (m, p), by columns (Fortran order), of any type.
+        XT: (p, m), the columns of X, each contiguous (so that the loop over rows is vectorised), of any type.
         columns: (k,) numbers of columns.
         w: (k,).
 
     Returns:
         (m,).
     """
-    m, whole = X.shape[0], len(columns) - len(columns) % 4
+    m, whole = XT.shape[1], len(columns) - len(columns) % 4
     out = np.zeros(m)
     for first in range(0, m, ROWS):
-        last = min(first + ROWS, m)
-        for j in range(0, whole, 4):  # four columns for each visit to the results
-            a, b, c, d = X[:, columns[j]], X[:, columns[j + 1]], X[:, columns[j + 2]], X[:, columns[j + 3]]
-            wa, wb, wc, wd = w[j], w[j + 1], w[j + 2], w[j + 3]
-            for i in range(first, last):
-                out[i] += (a[i] * wa + b[i] * wb) + (c[i] * wc + d[i] * wd)
-        for j in range(whole, len(columns)):
-            a, wa = X[:, columns[j]], w[j]
-            for i in range(first, last):
-                out[i] += a[i] * wa
+        tile = out[first : first + ROWS]
+        last = first + tile.size
+        for k in range(0, whole, 4):  # four columns for each visit to the results
+            a, b = XT[columns[k], first:last], XT[columns[k + 1], first:last]
+            c, d = XT[columns[k + 2], first:last], XT[columns[k + 3], first:last]
+            wa, wb, wc, wd = w[k], w[k + 1], w[k + 2], w[k + 3]
+            for i in range(tile.size):
+                tile[i] += (a[i] * wa + b[i] * wb) + (c[i] * wc + d[i] * wd)
+        for k in range(whole, len(columns)):
+            a, wa = XT[columns[k], first:last], w[k]
+            for i in range(tile.size):
+                tile[i] += a[i] * wa
     return out
 
 

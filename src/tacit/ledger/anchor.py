@@ -18,7 +18,7 @@ from pathlib import Path
 
 from tacit.ledger.chain import DamageError
 
-__all__ = ["Anchor", "beside", "in_state", "read_all", "write_all"]
+__all__ = ["Anchor", "beside", "in_state", "read", "read_all", "state_folder", "write_all"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +35,22 @@ def beside(path: Path) -> Path:
     return path.with_name(path.name + ".anchor")
 
 
-def in_state(ledger: str) -> Path | None:
-    """Return the anchor in this user's state directory, or None if there is no home to hold one."""
+def state_folder(kind: str) -> Path | None:
+    """Return the folder of this user's state for one kind of file, or None if there is no home to hold it."""
     override = os.environ.get("TACIT_STATE_DIR")
     if override:
-        return Path(override) / "anchors" / f"{ledger}.json"
+        return Path(override) / kind
     try:
         base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     except RuntimeError:
         return None
-    return Path(base) / "tacit" / "anchors" / f"{ledger}.json"
+    return Path(base) / "tacit" / kind
+
+
+def in_state(ledger: str) -> Path | None:
+    """Return the anchor in this user's state directory, or None if there is no home to hold one."""
+    folder = state_folder("anchors")
+    return None if folder is None else folder / f"{ledger}.json"
 
 
 def _parse(file: Path, text: bytes) -> Anchor:
@@ -57,7 +63,18 @@ def _parse(file: Path, text: bytes) -> Anchor:
     return found
 
 
-def _read(file: Path) -> Anchor | None:
+def read(file: Path) -> Anchor | None:
+    """The anchor in a file.
+
+    Args:
+        file: where it is.
+
+    Returns:
+        The anchor, or None if there is none.
+
+    Raises:
+        DamageError: if it is unreadable.
+    """
     try:
         text = file.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -80,7 +97,7 @@ def read_all(path: Path, ledger: str) -> dict[Path, Anchor]:
     """
     found: dict[Path, Anchor] = {}
     try:
-        near = _read(beside(path))
+        near = read(beside(path))
     except OSError as error:
         raise DamageError(f"its anchor {beside(path)} cannot be read ({error.strerror})") from None
     if near is not None:
@@ -88,7 +105,7 @@ def read_all(path: Path, ledger: str) -> dict[Path, Anchor]:
     far_file = in_state(ledger)
     if far_file is not None:
         with contextlib.suppress(OSError):
-            far = _read(far_file)
+            far = read(far_file)
             if far is not None:
                 found[far_file] = far
     for file, anchor in found.items():
@@ -109,13 +126,15 @@ def write_all(path: Path, anchor: Anchor) -> None:
 
 
 def _raise_to(file: Path, anchor: Anchor) -> None:
-    old = _read(file)
+    old = read(file)
     if old is not None and old.count >= anchor.count:
         return
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)  # the state directory's first use
-    # One fixed temporary name: the write lock excludes other writers, and a crash leaves at most one.
+    # One fixed temporary name: the write lock excludes other writers, and a crash leaves at most one. What lies there
+    # is removed and the file made afresh, so that a link in its place is never written through.
     draft = file.with_name(file.name + ".tmp")
-    with draft.open("w", encoding="ascii") as stream:
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "w", encoding="ascii") as stream:
         stream.write(json.dumps(asdict(anchor)) + "\n")
         stream.flush()
         os.fsync(stream.fileno())

@@ -14,7 +14,7 @@ from typing import Any, Self
 from tacit import _validate
 from tacit.errors import LedgerError
 from tacit.ledger import anchor as anchors
-from tacit.ledger import opening, store, summary
+from tacit.ledger import opening, places, store, summary
 from tacit.ledger.certificate import Certificate, Claim, encodable, read_claim
 from tacit.ledger.chain import DamageError, Entry, Tip
 from tacit.ledger.filters import Charge, admits, basic_charge, gaussian_charge
@@ -48,6 +48,8 @@ class Ledger:
         basic_share: the share of (ε, δ) for runs that are not μ-GDP: 0 means Gaussian only, 1 basic only
             (μ-GDP runs are then charged as (ε(δᵢ), δᵢ)). By default the first reservation decides between
             those two, before any output, so that the choice is not adaptive.
+        new: True gives up the ledger that was at ``path`` before and is no longer there: its records are out of use,
+            or it has moved. Without it a path that held a ledger with entries is refused.
 
     Raises:
         InvalidInput: if an argument is out of range; no file is left behind.
@@ -70,18 +72,26 @@ class Ledger:
         adjacency: Enum | str | None = None,
         unit: str | None = None,
         basic_share: float | None = None,
+        new: bool = False,
     ) -> None:
         terms = opening.read_terms(epsilon, delta, adjacency, unit, basic_share)
         self._path = opening.locate(path)
         self._closed = False
-        # The anchor is looked at first: a concurrent creator writes the file, then the anchor.
-        orphan = anchors.beside(self._path).exists()
-        if not self._path.exists():
-            if orphan:
-                raise store.corrupt(self._path, "the file is gone, but its anchor survives")
-            store.create(self._path, opening.first_row(self._path, terms))
+        # Notes and anchors are looked at first: a concurrent creator writes the file, then those.
+        known = places.known_at(self._path)
+        spent = places.spent_at(self._path, known)
+        if self._path.exists():
+            self._check_place(known, spent, new)
+        elif spent and not new:
+            raise places.gone(self._path, spent)
+        else:
+            first = opening.first_row(self._path, terms)
+            places.clear(self._path)
+            store.create(self._path, first)
         self._tip = self._load()
         opening.compare(self._path, terms, self._tip)
+        if known != self._tip.genesis.ledger:
+            places.note(self._path, self._tip.genesis.ledger)
 
     def reserve(self, certificate: Certificate, note: str = "", *, delta: float | None = None) -> int:
         """Charge a run to the budget, before it reads any record.
@@ -198,6 +208,17 @@ class Ledger:
         if self._closed:
             raise LedgerError(f"ledger {self._path} is closed: open it again with Ledger(path)")
         return store.session(self._path)
+
+    def _check_place(self, known: str | None, spent: int | None, new: bool) -> None:
+        """Refuse a ledger that lies where another one has granted something, unless the user says so."""
+        with self._session() as connection:
+            other = known not in (None, store.origin(connection).genesis.ledger) and spent != 0
+        if new and not other:
+            raise LedgerError(f"there is a ledger at {self._path} already: leave out new to go on with it")
+        if other and not new:
+            raise places.taken(self._path)
+        if other:
+            places.clear(self._path)
 
     def _load(self, kept: list[Entry] | None = None) -> Tip:
         with self._session() as connection:

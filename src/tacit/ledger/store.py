@@ -23,6 +23,7 @@ from tacit.ledger.chain import DamageError, Entry, Genesis, Tip
 __all__ = ["append", "catch_up", "corrupt", "create", "hash_at", "load", "origin", "session", "transaction"]
 
 _BUSY_SECONDS = 60.0
+_BESIDE = ("-wal", "-shm", "-journal")  # SQLite's own files
 _PAGE = 500
 _GENESIS = ", ".join(f.name for f in fields(Genesis))
 _ENTRY = ", ".join(f.name for f in fields(Entry))
@@ -109,6 +110,9 @@ def session(path: Path) -> Iterator[sqlite3.Connection]:
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
     if mode == "rw" and not path.exists():
         raise DamageError("the file is gone")
+    for suffix in _BESIDE:  # SQLite would write through them
+        if os.path.islink(f"{path}{suffix}"):
+            raise LedgerError(f"{path}{suffix} is a symbolic link, not SQLite's file: nothing was granted; remove it")
     connection = sqlite3.connect(f"{path.as_uri()}?mode={mode}", uri=True, timeout=_BUSY_SECONDS, isolation_level=None)
     try:
         connection.execute("PRAGMA synchronous=FULL")
@@ -154,6 +158,7 @@ def create(path: Path, genesis: Genesis) -> None:
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}.new")
     try:
         with _turn, _explained(path):
+            _check_leftovers(path)
             _fill(draft, genesis)
             with contextlib.suppress(FileExistsError):
                 os.link(draft, path)
@@ -163,9 +168,17 @@ def create(path: Path, genesis: Genesis) -> None:
             f"ledger {path} cannot be created ({error.strerror}): choose a writable folder on a local disk"
         ) from error
     finally:
-        for suffix in ("", "-wal", "-shm", "-journal"):
+        for suffix in ("", *_BESIDE):
             with contextlib.suppress(OSError):
                 os.unlink(f"{draft}{suffix}")
+
+
+def _check_leftovers(path: Path) -> None:
+    """Refuse to create a ledger beside the log of one that was deleted: SQLite would take it for the new one's."""
+    for suffix in _BESIDE:
+        # Those of a ledger that another process has just created appear after its file.
+        if os.path.lexists(f"{path}{suffix}") and not path.exists():
+            raise LedgerError(f"{path}{suffix} is left of a ledger that is gone: nothing was created; remove it first")
 
 
 def _fill(draft: Path, genesis: Genesis) -> None:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from typing import TYPE_CHECKING, Any
 
-from tacit.maps.bounds import FeatureBounds, TargetBounds, feature_bounds, target_bounds
-from tacit.maps.norms import EqualNorm, NonnegativeRows
-from tacit.maps.rows import ROW_MAPS, AffineTarget, Columns, Linear, Range, RowMap, Standardise
-from tacit.maps.shorten import Shorten
+from tacit._registry import load_folder
+from tacit.maps.norms import EqualNorm, NonnegativeRows, Shorten
+from tacit.maps.rows import (
+    ROW_MAPS,
+    AffineTarget,
+    Columns,
+    FeatureBounds,
+    Linear,
+    Range,
+    RowMap,
+    Standardise,
+    TargetBounds,
+    feature_bounds,
+    target_bounds,
+)
 
 if TYPE_CHECKING:
     from tacit.maps.certified import feature_norm as feature_norm
@@ -90,5 +100,4 @@ def __getattr__(name: str) -> Any:
 
 def load_all() -> None:
     """Import every module of this package, so that every row map has registered itself."""
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
+    load_folder(__name__, __path__)

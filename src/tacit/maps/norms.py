@@ -13,10 +13,9 @@ from scipy import sparse
 from tacit import _validate
 from tacit.kernels.nonnegative import shorten_rows
 from tacit.kernels.rows import row_squares, shortened
-from tacit.maps.bounds import FeatureBounds
-from tacit.maps.rows import Range, RowMap
+from tacit.maps.rows import FeatureBounds, Range, RowMap
 
-__all__ = ["EqualNorm", "NonnegativeRows"]
+__all__ = ["EqualNorm", "NonnegativeRows", "Shorten"]
 
 Array = NDArray[np.float64]
 BESIDE = 0.3
@@ -131,3 +130,39 @@ class EqualNorm(RowMap):
         X = rng.normal(size=(50, 3)) * rng.choice([1e-9, 1.0, 9.0], size=(50, 1))
         bounds = FeatureBounds.between(np.array([-1.0, 0.0, -2.0]), np.array([1.0, 1.0, 5.0]))
         return cls(bounds, 2.0, bool(rng.integers(2))), X
+
+
+@dataclass(frozen=True)
+class Shorten(RowMap):
+    """x ↦ (x, constant) in float32, scaled down to a norm where it is longer; zeros where it is not finite.
+
+    Attributes:
+        bound: the norm.
+        columns: of x.
+        constant: the value of one more column, the same for all records, or None for no such column.
+    """
+
+    by_rows = True
+    bound: float
+    columns: int
+    constant: float | None = None
+
+    def __call__(self, X: Any) -> NDArray[Any]:
+        """A new array, unless X is in float32 already and short enough, and no column is added."""
+        with np.errstate(all="ignore"):  # what float32 cannot hold becomes infinite, and then zero
+            rows = np.ascontiguousarray(X, np.float32)
+            if self.constant is not None:
+                rows = np.concatenate([rows, np.full((len(rows), 1), self.constant, np.float32)], axis=1)
+            return shortened(rows, self.bound)
+
+    def range(self, before: Range | None) -> Range:
+        """The norm, whatever the input."""
+        ends = np.full(self.columns + (self.constant is not None), self.bound)
+        return Range(-ends, ends, self.bound)
+
+    @classmethod
+    def example(cls, rng: np.random.Generator) -> tuple[Shorten, Any]:
+        """Long and short rows, some of them not finite."""
+        X = rng.normal(size=(60, 4)) * 10.0 ** rng.integers(-3, 40, size=(60, 1))
+        X[3, 1] = np.inf
+        return cls(1.5, 4, 0.3 if rng.integers(2) else None), X

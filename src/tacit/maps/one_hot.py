@@ -14,8 +14,7 @@ from sklearn.utils.validation import _check_feature_names_in, check_is_fitted
 
 from tacit import _validate
 from tacit.errors import InvalidInput
-from tacit.inputs.labels import check_distinct
-from tacit.inputs.tables import validate_table
+from tacit.inputs.tables import check_distinct, validate_table
 from tacit.maps.steps import norm_of_rows, public_step
 
 __all__ = ["PublicOneHotEncoder"]

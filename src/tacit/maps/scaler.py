@@ -11,9 +11,9 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from tacit.errors import InvalidInput
-from tacit.inputs.bounds import bounds_of
+from tacit.inputs.parameters import bounds_of
 from tacit.inputs.tables import check_entries, sanitise_errors, validate_shape, validate_table
-from tacit.maps.bounds import FeatureBounds
+from tacit.maps.rows import FeatureBounds
 from tacit.maps.steps import norm_of_rows, public_step
 
 __all__ = ["BoundsScaler", "ScalerMixin", "scaled_norm"]

@@ -1,5 +1,6 @@
 """Descriptions of private computations: public, frozen, hashable, free of data."""
 
+from tacit._registry import load_folder
 from tacit.mechanism.frozen import FrozenArray, Schedule
 from tacit.mechanism.mechanism import Adjacency, Arithmetic, Mechanism, Part, Plan, Selection, Trials
 from tacit.mechanism.noise import CorrelatedNoise, Independent, Noise
@@ -66,3 +67,5 @@ __all__ = [
     "batch_runs",
     "batch_sizes",
 ]
+
+load_folder(__name__, __path__)

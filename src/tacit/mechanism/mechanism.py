@@ -126,7 +126,7 @@ class Arithmetic(Enum):
         """
         try:
             return cls(value)
-        except ValueError:
+        except (ValueError, TypeError):
             raise InvalidInput(f"arithmetic must be 'exact' or 'float', got {value!r}") from None
 
 

@@ -61,7 +61,7 @@ def rounded_normal(
 
     >>> from tacit.noise.streams import Streams
     >>> rounded_normal(Streams(seed=0).at("noise"), scale=1000.0, size=3)
-    array([0, 0, 0])
+    array([2482,  625, -537])
     """
     source = rng.bit_generator
     if not isinstance(source, randomgen.AESCounter):
@@ -88,26 +88,26 @@ def round_words(words: NDArray[np.uint64], scale: NDArray[np.float64], out: Inte
 
 
 def settle(V: int, scale: float, low: int, high: int, further: Callable[[], int]) -> int:
-    """⌊S·w(v) + ½⌋ for v ∈ (V, V + 1)·2⁻⁶³, by integers: the largest b ≥ 0 with v ≤ erfc((b − ½)/(S√2)) or b = 0.
+    """⌊S·w(v) + ½⌋ for v ∈ (V, V + 1)·2⁻⁶³, by integers: the largest b ≥ 1 with v ≤ erfc((b − ½)/(S√2)), or 0.
 
     Args:
         V: the first 63 bits of v.
         scale: S.
         low: a lower bound of the result.
-        high: an upper bound; below ``low`` if none is known.
+        high: an upper bound of the result; ``low`` + 1 except in the far tails, so that one comparison is enough.
         further: the next 64 bits of v, at each call.
 
     Returns:
         The result.
     """
     bits = 63
-    numerator, denominator = scale.as_integer_ratio()
     while V == 0:
         V, bits = further(), bits + 64
-    if high < low:
-        # v ≤ exp(−w²/2) and v ≥ 2^−halvings, so w² ≤ 2·log 2·halvings < 1.387·halvings.
-        halvings = bits - V.bit_length() + 1
-        high = (math.isqrt(4 * 1387 * halvings * numerator**2 // (1000 * denominator**2)) + 1) // 2
+    numerator, denominator = scale.as_integer_ratio()
+    # v ≤ exp(−w²/2) and v ≥ 2^−halvings, so w² ≤ 2·log 2·halvings < 1.387·halvings. It keeps x² of a comparison small.
+    halvings = bits - V.bit_length() + 1
+    cap = (math.isqrt(4 * 1387 * halvings * numerator**2 // (1000 * denominator**2)) + 1) // 2
+    low, high = max(low, 0), min(high, cap)
     while low < high:
         b = (low + high + 1) // 2
         square = (2 * b - 1) ** 2 * denominator**2, 8 * numerator**2
@@ -119,7 +119,10 @@ def settle(V: int, scale: float, low: int, high: int, further: Callable[[], int]
 
 @functools.cache
 def load_cells() -> NDArray[np.float64]:
-    """The table of cells, one row each; refused if a bit of it differs.
+    """Read the table of cells, and refuse it if a bit of it differs.
+
+    Returns:
+        One row for each cell; not writable.
 
     Raises:
         InvalidInput: the file is damaged.
@@ -132,10 +135,13 @@ def load_cells() -> NDArray[np.float64]:
 
 
 def _further_words(source: randomgen.AESCounter, drawn: int, i: int) -> Callable[[], int]:
-    """The words that belong to word i of the ``drawn`` last ones: far counters of the same key, by its position.
+    """Find the words that belong to word i of the ``drawn`` last ones, by its position in the stream.
 
-    The block of 16 bytes number c of the stream is the encryption of c. Positions below 2⁹⁴ use c < 2⁹³; word p owns
-    the 2³² blocks from 2¹²⁶ + 2³²·p on.
+    Block c (16 bytes) of the stream is the encryption of c. Positions below 2⁹⁴ have c < 2⁹³; position p owns the 2³²
+    blocks from 2¹²⁶ + 2³²·p on, under the same key.
+
+    Returns:
+        A source of them, from the first one on.
     """
     state = source.state["s"]
     counter, key = (int(pair[0]) | int(pair[1]) << 64 for pair in (state["counter"], state["seed"]))

@@ -9,6 +9,7 @@ copied, and a forked child gets fresh ones.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import secrets
 import weakref
@@ -44,13 +45,12 @@ class Streams:
         if key is None:
             key = secrets.token_bytes(32) if seed is None else hashlib.blake2b(b"%d" % seed, digest_size=32).digest()
         self._key = key
-        self._children = 0
+        self._children = itertools.count()  # next() is atomic: threads that share a family get children of their own
         _alive.add(self)
 
     def child(self, purpose: str) -> Streams:
         """A family of streams of its own: another one at every call, also for the same purpose."""
-        name = f"child/{self._children}/{purpose}".encode()
-        self._children += 1
+        name = f"child/{next(self._children)}/{purpose}".encode()
         out = Streams(key=hashlib.blake2b(name, digest_size=32, key=self._key).digest())
         out.seeded = self.seeded
         return out

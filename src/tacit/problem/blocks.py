@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit._codec import described
 from tacit.errors import InvalidInput
-from tacit.problem.penalties import ElasticNet, Penalty
+from tacit.problem.problem import ElasticNet, Penalty
 
 __all__ = ["Block", "GradientStep", "Position", "Update", "Values", "joined", "separated"]
 

@@ -18,16 +18,17 @@ derivative.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from tacit import _validate
 from tacit._codec import described
+from tacit._registry import claim, drop_inherited
 from tacit.errors import InvalidInput
+from tacit.kernels.logistic import logistic
 
 __all__ = ["LOSSES", "Gamma", "Huber", "Logistic", "Loss", "Poisson", "SmoothedHinge", "Squared"]
 
@@ -50,6 +51,7 @@ class Loss(ABC):
         strictly_positive: whether a target of 0 is excluded.
         curvature: sup ∂²φ/∂f².
         slope: sup |∂φ/∂f|, possibly ∞.
+        target_range: the ends of mapped targets (``tacit.maps.target_bounds``).
     """
 
     name: ClassVar[str]
@@ -60,17 +62,16 @@ class Loss(ABC):
     strictly_positive: ClassVar[bool] = False
     curvature: float
     slope: float
+    target_range: tuple[float, float] = (-1.0, 1.0)
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "derivative" in vars(cls) and "convex" not in vars(cls):
-            cls.convex = False  # what a parent declared is not about another derivative
-        if "name" not in vars(cls):
+        drop_inherited(cls, Loss, "derivative", ("convex", "second", "rescaled"))
+        if cls.__name__.startswith("_"):
             return
-        known = LOSSES.get(cls.name)
-        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-            raise InvalidInput(f"a loss named {cls.name!r} exists already ({known.__qualname__}): choose another name")
-        LOSSES[cls.name] = cls
+        _check_words(cls)
+        if "name" in vars(cls):
+            claim(LOSSES, cls.name, cls, "a loss")
 
     @abstractmethod
     def value(self, f: Array, y: Array) -> Array:
@@ -79,11 +80,6 @@ class Loss(ABC):
     @abstractmethod
     def derivative(self, f: Array, y: Array) -> Array:
         """∂φ/∂f."""
-
-    @property
-    def target_range(self) -> tuple[float, float]:
-        """The ends of mapped targets (``tacit.inputs.bounds.target_bounds``)."""
-        return -1.0, 1.0
 
     def second(self, f: Array, y: Array) -> Array | None:
         """∂²φ/∂f², or None if the loss only knows its bound ``curvature``."""
@@ -109,6 +105,15 @@ class Loss(ABC):
     def for_targets(cls, low: float, high: float) -> Self:
         """The loss for targets within public bounds, in the user's units."""
         return cls()
+
+
+def _check_words(cls: type[Loss]) -> None:
+    """Refuse a loss without a name or bounds while it is defined, not in the middle of a fit."""
+    wanted = {"name": "name = 'log-cosh'", "curvature": "curvature = 1.0, sup φ″", "slope": "slope = 1.0, sup |φ′|"}
+    for word, example in wanted.items():
+        annotated = any(word in vars(base).get("__annotations__", ()) for base in cls.__mro__ if base is not Loss)
+        if not (hasattr(cls, word) or annotated or (word != "name" and "__init__" in vars(cls))):
+            raise InvalidInput(f"the loss {cls.__name__} states no {word}: write e.g. {example}")
 
 
 class _Rescaled(Loss):
@@ -185,7 +190,7 @@ class Huber(Loss):
 
     def rescaled(self, scale: float) -> Huber:
         """With its corner in the other units."""
-        return Huber(self.parameter / scale)
+        return replace(self, parameter=self.parameter / scale)
 
 
 @described("LogisticLoss")
@@ -205,16 +210,16 @@ class Logistic(Loss):
 
     def derivative(self, f: Array, y: Array) -> Array:
         """−y/(1 + e^{yf})."""
-        return np.asarray(-y * special.expit(-y * f))
+        return np.asarray(-y * logistic(-y * f))
 
     def second(self, f: Array, y: Array) -> Array:
         """σ(f)(1 − σ(f))."""
-        s = special.expit(-np.asarray(y) * f)
+        s = logistic(-np.asarray(y) * f)
         return np.asarray(s * (1 - s))
 
     def predict(self, f: Array) -> Array:
         """The probability of y = 1."""
-        return np.asarray(special.expit(f))
+        return logistic(f)
 
     def constant(self, mean: float) -> float:
         """The log-odds of the share (1 + mean)/2."""
@@ -279,11 +284,7 @@ class Poisson(Loss):
     positive: ClassVar[bool] = True
     curvature = 1.0
     slope = 1.0
-
-    @property
-    def target_range(self) -> tuple[float, float]:
-        """In units of the upper bound."""
-        return 0.0, 1.0
+    target_range = (0.0, 1.0)  # in units of the upper bound
 
     def value(self, f: Array, y: Array) -> Array:
         """e^f − y·f below 0, a line above."""
@@ -335,7 +336,7 @@ class Gamma(Loss):
         return cls(max(float(np.log(high / low)) / 2, 1e-6))
 
     @property
-    def target_range(self) -> tuple[float, float]:
+    def target_range(self) -> tuple[float, float]:  # type: ignore[override]
         """In units of the geometric mean of the bounds."""
         return float(np.exp(-self.reach)), float(np.exp(self.reach))
 

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
+from tacit._registry import enlist
 from tacit.maps import RowMap
 from tacit.records.rows import Rows
 
@@ -29,8 +30,7 @@ class Records(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if not cls.__name__.startswith("_"):
-            PLACES[cls.__name__] = cls
+        enlist(PLACES, cls, "a place of records")
 
     @abstractmethod
     def parts(self) -> Iterator[Rows]:

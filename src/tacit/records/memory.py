@@ -22,15 +22,16 @@ MIN_CHUNK, MAX_CHUNK = 512, 8192
 class _Table:
     """The caller's arrays, and what was derived from them through the maps that were last asked for.
 
-    Chunks are mapped anew in every pass; what a query keeps of a chunk (``Rows.kept``) stays until the records are
-    looked at through other maps. Stages of a solver look through one map after another, and what one stage kept is not
-    needed by the next.
+    Targets are mapped once for each view. Chunks of features are mapped anew in every pass; what a query keeps of a
+    chunk (``Rows.kept``) stays until the records are looked at through other maps. Stages of a solver look through one
+    map after another, and what one stage kept is not needed by the next.
     """
 
     def __init__(self, X: Any, y: Any) -> None:
         self.X, self.y = X, y
         self.read: Callable[[], tuple[Any, Any]] | None = None
         self._view: tuple[Any, ...] = ()
+        self._target: Any = None
         self._kept: list[dict[Hashable, Any]] = []
         self._whole: Rows | None = None
 
@@ -40,6 +41,9 @@ class _Table:
         if self._view != (maps, targets):
             before, self._view = self._view, (maps, targets)
             self._kept = [{} for _ in self._chunks()]
+            self._target = self.y
+            for target in targets:
+                self._target = target(self._target)
             self._whole = self._seen(before)
 
     def _chunks(self) -> list[slice]:
@@ -51,13 +55,10 @@ class _Table:
 
     def _seen(self, before: tuple[Any, ...]) -> Rows:
         """The whole table, mapped from the last view if that is on the way and was made whole."""
-        maps, targets = self._view
-        y, source, rest = self.y, self.X, maps
-        for target in targets:
-            y = target(y)
+        maps, source, rest = self._view[0], self.X, self._view[0]
         if before and self._whole is not None and self._whole.made and before[0] == maps[: len(before[0])]:
             source, rest = self._whole.X, maps[len(before[0]) :]
-        return Rows(Mapped(source, rest), y)
+        return Rows(Mapped(source, rest), self._target)
 
     def whole(self, maps: tuple[RowMap, ...], targets: tuple[TargetMap, ...]) -> Rows:
         """All rows through these maps, kept once they were made."""
@@ -69,9 +70,7 @@ class _Table:
         """The rows through these maps, chunk by chunk."""
         self._look_through(maps, targets)
         for chunk, kept in zip(self._chunks(), self._kept, strict=True):
-            y = None if self.y is None else self.y[chunk]
-            for target in targets:
-                y = target(y)
+            y = None if self._target is None else self._target[chunk]
             yield Rows(Mapped(self.X[chunk] if len(self._kept) > 1 else self.X, maps), y, kept)
 
 

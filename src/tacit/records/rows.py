@@ -65,7 +65,7 @@ class Design:
         """X_U w for some columns; each record's by itself, to the bit."""
         if self.sparse:
             return np.asarray(self.matrix[:, columns] @ w, np.float64)
-        return row_products(self.matrix, np.asarray(columns, np.int64), np.ascontiguousarray(w, np.float64))
+        return row_products(self.matrix.T, np.asarray(columns, np.int64), np.ascontiguousarray(w, np.float64))
 
     def columns(self) -> tuple[Array, NDArray[np.int32], NDArray[np.int64]]:
         """(data, row indices, column pointers) of a sparse design, as the kernels want them."""
@@ -129,12 +129,15 @@ class Design:
         return h.digest()
 
 
+BITS = 16
+"""Of the largest entry of a record as integers: what is rounded off is less than 2⁻¹⁷ of it."""
+
+
 class Integers:
-    """Rows x ≈ scale·u with integers u of a few bits, in half the memory of float64; each a function of its own row.
+    """Rows x ≈ scale·u with integers u of 16 bits, in half the memory of float64; each a function of its own row.
 
     Args:
         X: (records, features), an array or a sparse matrix.
-        bits: of the largest entry of a row of u, at most 23.
 
     Attributes:
         scales: (records,), powers of two; 0 for rows of zeros and rows that are not finite.
@@ -143,24 +146,24 @@ class Integers:
 
     __slots__ = ("_columns", "_sparse", "norms", "scales")
 
-    def __init__(self, X: Any, bits: int) -> None:
+    def __init__(self, X: Any) -> None:
         self._sparse = sparse.issparse(X)
         if self._sparse:
             data, rows, starts = Design(X).columns()
-            u, self.scales, self.norms = row_integers_sparse((data, rows, starts), X.shape[0], bits)
+            u, self.scales, self.norms = row_integers_sparse((data, rows, starts), X.shape[0], BITS)
             self._columns: Any = (u, rows, starts)
         else:
-            self._columns, self.scales, self.norms = row_integers(np.ascontiguousarray(np.asarray(X).T), bits)
+            self._columns, self.scales, self.norms = row_integers(np.ascontiguousarray(np.asarray(X).T), BITS)
 
     def dot(self, w: Array) -> Array:
         """u·w of each record; of each record by itself, to the bit."""
         if self._sparse:
             u, rows, starts = self._columns
             return sparse_row_products(u, rows, starts, len(self.scales), w)
-        return row_products(self._columns.T, np.arange(len(self._columns)), np.ascontiguousarray(w, np.float64))
+        return row_products(self._columns, np.arange(len(self._columns)), np.ascontiguousarray(w, np.float64))
 
     def sums(self, t: Array) -> NDArray[np.int64]:
-        """Σ t·u over the records, exact; t (records,) integers of as many bits as u, at most 20."""
+        """Σ t·u over the records, exact; t (records,) integers such that no product exceeds 2⁴⁰."""
         t = np.ascontiguousarray(t, np.float64)
         return column_sums_sparse(self._columns, t) if self._sparse else column_sums(self._columns, t)
 
@@ -191,10 +194,15 @@ class Mapped:
         self._source, self._maps = source, maps
         self._n = int(source.shape[0])
         self._made: Any = None if maps else source
-        self.norm = maps[-1].range(None).norm if maps else norm
+        self._norm = norm
 
     def __len__(self) -> int:
         return self._n
+
+    @cached_property
+    def norm(self) -> float:
+        """No row is longer: certified by the last map."""
+        return self._maps[-1].range(None).norm if self._maps else self._norm
 
     @property
     def made(self) -> bool:
@@ -315,9 +323,10 @@ class Rows:
         """The features by columns, as products and compiled sweeps want them."""
         return Design(self.X)
 
-    def integers(self, bits: int) -> Integers:
-        """The features as integers of a few bits with a scale for each record."""
-        return self.kept(("integers", bits), lambda: Integers(self.X, bits))
+    @property
+    def integers(self) -> Integers:
+        """The features as integers with a scale for each record, kept."""
+        return self.kept("integers", lambda: Integers(self.X))
 
     def take(self, index: NDArray[np.intp]) -> Rows:
         """Some of the records; not to be changed."""

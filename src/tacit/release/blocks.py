@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
-from tacit.errors import InvalidInput, MechanismMismatch
+from tacit._registry import claim, drop_inherited
+from tacit.errors import MechanismMismatch
 from tacit.kernels.clipping import clipped_total
 from tacit.kernels.lattice import lattice_total
 from tacit.mechanism import Adjacency, BlockSweeps, Cyclic, FullBatch, Mechanism
@@ -55,12 +56,10 @@ class BlockProblem(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        drop_inherited(cls, BlockProblem, "contributions", ("total", "totals", "grid", "scales"))
         if cls.__name__.startswith("_"):
             return
-        known = PROBLEMS.get(cls.__name__)
-        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-            raise InvalidInput(f"a problem named {cls.__name__!r} exists already: choose another name")
-        PROBLEMS[cls.__name__] = cls
+        claim(PROBLEMS, cls.__name__, cls, "a problem")
 
     @abstractmethod
     def contributions(self, block: int, values: Values, rows: Rows) -> Array:

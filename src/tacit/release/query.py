@@ -20,12 +20,24 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.errors import InvalidInput
+from tacit._registry import claim, drop_inherited
 from tacit.kernels.clipping import clipped_total
 from tacit.kernels.lattice import FLUSH, PRODUCT_BITS, lattice_total
 from tacit.records import Rows
 
-__all__ = ["QUERIES", "Bounded", "Example", "Grid", "Members", "Query", "Sums", "exponent", "integer_sums", "register", "root_above"]
+__all__ = [
+    "QUERIES",
+    "Bounded",
+    "Example",
+    "Grid",
+    "Members",
+    "Query",
+    "Sums",
+    "exponent",
+    "integer_sums",
+    "register",
+    "root_above",
+]
 
 Array = NDArray[np.float64]
 Members = NDArray[np.bool_]
@@ -42,7 +54,7 @@ class Grid:
 
     Attributes:
         unit: g, a power of two.
-        bits: of each factor, where a contribution is a product (of a slope and a record, or of a record with itself).
+        bits: of each factor, where a contribution is a product of a record with itself.
     """
 
     unit: float
@@ -65,19 +77,19 @@ class Grid:
         return cls(2.0 ** max(exponent(sigma) - MAX_SCALE, exponent(bound) - PRODUCT_BITS + 1))
 
     @classmethod
-    def of_products(cls, sigma: float, longest: float) -> Grid:
-        """The finest grid for products of two integers of equal length, of which none exceeds ``longest``.
+    def of_squares(cls, sigma: float, longest: float) -> Grid:
+        """The finest grid for products of two integers of equal length.
 
         Args:
             sigma: of the noise.
-            longest: the largest product.
+            longest: the largest factor.
 
         Returns:
-            The grid; each factor has half of the bits, at most 20.
+            The grid; each factor has at most 20 bits.
         """
         e = exponent(longest)
-        half = max(min(e - exponent(sigma) + MAX_SCALE, PRODUCT_BITS) // 2, 1)
-        return cls(2.0 ** (e - 2 * half), half)
+        bits = max(min(2 * e - exponent(sigma) + MAX_SCALE, PRODUCT_BITS) // 2, 1)
+        return cls(4.0 ** (e - bits), bits)
 
 
 def root_above(square: float) -> float:
@@ -130,6 +142,12 @@ class Bounded:
         """Public factors of the entries of a sum, which stay out of its integers; None for ones.
 
         Entry j of a release is D_j·g·(q_j + ⌊σZ_j/(g·D_j)⌉): irrational factors cost a sum of integers nothing.
+
+        Args:
+            size: of the sum.
+
+        Returns:
+            D, or None.
         """
         return None
 
@@ -161,6 +179,10 @@ class Query(Bounded, ABC):
 
     name: ClassVar[str]
     smoothness: float | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        drop_inherited(cls, Query, "contributions", ("total", "grid", "scales", "diameter", "smoothness"))
 
     @abstractmethod
     def contributions(self, rows: Rows, state: Array) -> Array:
@@ -208,17 +230,11 @@ def register(name: str) -> Callable[[Q], Q]:
 
     Returns:
         The decorator.
-
-    Raises:
-        InvalidInput: if another class has the name.
     """
 
     def add(cls: Q) -> Q:
-        known = QUERIES.get(name)
-        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-            raise InvalidInput(f"a query named {name!r} is registered already: choose another name")
+        claim(QUERIES, name, cls, "a query")
         cls.name = name  # type: ignore[attr-defined]
-        QUERIES[name] = cls
         return cls
 
     return add

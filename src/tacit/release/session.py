@@ -273,6 +273,9 @@ class Session:
         """The query's sum over all parts of the records; each part sees its own members.
 
         Random batches are taken from all rows at once where those are in memory: a few rows of many parts cost more.
+
+        Returns:
+            (replicas, size).
         """
         whole = None if members.all() else self._records.whole()
         sums, first = [], 0

@@ -18,6 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit._registry import drop_inherited
 from tacit.records import Rows
 from tacit.release.query import Bounded, Example
 
@@ -37,6 +38,11 @@ class Sweep(Bounded, ABC):
     name: ClassVar[str]
     sizes: NDArray[np.int64]
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for method in ("start", "clipped_sum", "apply"):
+            drop_inherited(cls, Sweep, method, ("run",))
+
     @abstractmethod
     def start(self, rows: Rows, w: Array) -> Any:
         """The state at public (or released) coefficients."""
@@ -49,9 +55,13 @@ class Sweep(Bounded, ABC):
     def apply(self, rows: Rows, state: Any, noisy: Array, k: int) -> Any:
         """The next state; it reads records only to keep predictions up to date with the released part."""
 
-    @abstractmethod
     def run(self, rows: Rows, state: Any, noise: Array) -> Any:
-        """Every release: the same as alternating ``clipped_sum`` and ``apply``, fused."""
+        """Every release: ``clipped_sum`` and ``apply`` in turn; an override fuses them, to the same result."""
+        first = 0
+        for k, size in enumerate(self.sizes):
+            state = self.apply(rows, state, self.clipped_sum(rows, state, k) + noise[first : first + size], k)
+            first += size
+        return state
 
     @abstractmethod
     def released(self, state: Any) -> Array:

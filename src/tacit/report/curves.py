@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tacit._files import write_whole
 from tacit.accounting import Gap
 from tacit.accounting.pld import upper_only
 from tacit.errors import InvalidInput
@@ -186,10 +187,7 @@ def save_plot(figure: Figure, path: Path) -> None:
     """
     buffer = io.BytesIO()
     figure.savefig(buffer, format=path.suffix.lower().lstrip("."), dpi=160)
-    fresh = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        fresh.write_bytes(buffer.getvalue())
-        fresh.replace(path)
-    except OSError as error:
-        fresh.unlink(missing_ok=True)
-        raise InvalidInput(f"plot: {str(path)!r} cannot be written: {error.strerror or error}") from None
+        write_whole(path, buffer.getvalue())
+    except InvalidInput as error:
+        raise InvalidInput(f"plot: {error}") from None

@@ -1,5 +1,6 @@
 """What asks: solvers turn what a session releases into a model, and have no record in their scope."""
 
+from tacit._registry import load_folder
 from tacit.solvers.base import SOLVERS, VIEWS, Budget, Solution, Solver, choose, solver_factory
 from tacit.solvers.constant import ConstantModel
 from tacit.solvers.coordinate import CoordinateDescent
@@ -27,3 +28,5 @@ __all__ = [
     "choose",
     "solver_factory",
 ]
+
+load_folder(__name__, __path__)

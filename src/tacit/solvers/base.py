@@ -20,10 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit._registry import claim
 from tacit.accounting import calibrate, gdp_epsilon, gdp_mu
 from tacit.errors import InvalidInput, NotCovered
-from tacit.mechanism import Adjacency, Mechanism, Plan, Schedule
-from tacit.problem import Problem
+from tacit.mechanism import Adjacency, Arithmetic, Mechanism, Plan, Schedule
+from tacit.problem import Loss, Problem
 from tacit.release import Session
 
 __all__ = [
@@ -58,6 +59,7 @@ class Budget:
         view: what may be shown.
         unit: whose data a record is.
         copies: how many such fits share (ε, δ), e.g. the heads of a one-vs-rest classifier.
+        arithmetic: in which numbers.
     """
 
     epsilon: float
@@ -66,11 +68,11 @@ class Budget:
     view: str = "all_iterates"
     unit: str = "record"
     copies: int = 1
+    arithmetic: Arithmetic = Arithmetic.FLOAT
 
     def __post_init__(self) -> None:
-        _validate.positive(epsilon=self.epsilon)
-        _validate.delta(self.delta)
-        _validate.one_of(VIEWS, view=self.view)
+        if self.view not in VIEWS:  # ε and δ are checked by accounting, which every plan asks
+            raise InvalidInput(f"view must be one of {', '.join(map(repr, VIEWS))}, got {self.view!r}")
 
     @property
     def whole_mu(self) -> float:
@@ -92,21 +94,22 @@ class Budget:
         found = calibrate(lambda noise: Plan.of(*[make(noise)] * self.copies), epsilon=self.epsilon, delta=self.delta)
         return Plan.of(make(found.value))
 
-    def mechanism(self, ratio: float, steps: int, label: str) -> Mechanism:
-        """Full-batch releases of constant ratio Δ/σ, all of which may be shown."""
+    def mechanism(self, ratio: float | Array, steps: int, label: str) -> Mechanism:
+        """Full-batch releases of ratio Δ/σ, constant or one per step, all of which may be shown."""
         return Mechanism(
             adjacency=self.adjacency,
-            ratio=Schedule.constant(ratio, steps),
+            ratio=Schedule.of(ratio, steps),
             steps=steps,
             unit=self.unit,
             label=label,
+            arithmetic=self.arithmetic,
         )
 
-    def shares(self, parts: dict[str, tuple[float, int]]) -> Plan:
-        """A plan that splits μ²: each part gets its share, spread evenly over its steps.
+    def shares(self, parts: dict[str, tuple[float, int | Array]]) -> Plan:
+        """A plan that splits μ²: each part gets its share, spread evenly over its steps or by their weights.
 
         Args:
-            parts: label → (share of μ², steps); shares add up to at most 1.
+            parts: label → (share of μ², steps or the weight of each step); shares add up to at most 1.
 
         Returns:
             The plan; its composition is exactly √(Σ shares)·μ-GDP.
@@ -116,10 +119,13 @@ class Budget:
         """
         if sum(share for share, _ in parts.values()) > 1 + 1e-9:
             raise InvalidInput("shares of a budget must not add up to more than 1")
-        mu = self.mu
-        return Plan.of(
-            *(self.mechanism(mu * math.sqrt(share / steps), steps, name) for name, (share, steps) in parts.items())
-        )
+        mu, mechanisms = self.mu, []
+        for label, (share, steps) in parts.items():
+            if isinstance(steps, int):
+                mechanisms.append(self.mechanism(mu * math.sqrt(share / steps), steps, label))
+            else:
+                mechanisms.append(self.mechanism(mu * np.sqrt(share * steps / steps.sum()), len(steps), label))
+        return Plan.of(*mechanisms)
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,12 +164,13 @@ class Solver(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        if "name" not in vars(cls):
-            return
-        known = SOLVERS.get(cls.name)
-        if known is not None and (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-            raise InvalidInput(f"a solver named {cls.name!r} exists already: choose another name")
-        SOLVERS[cls.name] = cls
+        if not hasattr(cls, "name") and not cls.__name__.startswith("_"):
+            raise InvalidInput(f"the solver {cls.__name__} states no name: write e.g. name = 'momentum'")
+        for attribute in cls.needs:
+            if not isinstance(getattr(Loss, attribute, None), bool):
+                raise InvalidInput(f"the solver {cls.__name__} needs {attribute!r}, which is no property of losses")
+        if "name" in vars(cls):
+            claim(SOLVERS, cls.name, cls, "a solver")
 
     @classmethod
     def of(cls, passes: float | None, clip: float | None) -> Self:
@@ -193,6 +200,11 @@ class Solver(ABC):
                     f"{attribute}=True; use another solver or loss",
                     axis="loss",
                 )
+
+    def checked(self, problem: Problem, budget: Budget) -> Self:
+        """Itself, if it fits (``check``)."""
+        self.check(problem, budget)
+        return self
 
     def declared(self, problem: Problem) -> tuple[str, ...]:
         """What the certificate must say that the user vouches for."""
@@ -239,7 +251,7 @@ def solver_factory(solver: object, passes: float | None, clip: float | None) -> 
         clip: the solver's clip, None for its rule.
 
     Returns:
-        A function of the problem and the budget.
+        A function of the problem and the budget; it refuses a pair that the solver does not fit (``Solver.check``).
 
     Raises:
         InvalidInput: if a setting is out of range, or has no effect on the solver.
@@ -252,10 +264,10 @@ def solver_factory(solver: object, passes: float | None, clip: float | None) -> 
             raise InvalidInput(f"{name} has no effect with a solver object: leave it out, and set up the {kind}")
         _validate.positive(**{name: value})
     if isinstance(solver, Solver):
-        return lambda problem, budget: solver
+        return lambda problem, budget: solver.checked(problem, budget)
     name = _validate.one_of(("auto", *sorted(SOLVERS)), solver=solver)
     if name == "auto":
-        return lambda problem, budget: choose(problem, budget).of(passes, clip)
+        return lambda problem, budget: choose(problem, budget).of(passes, clip).checked(problem, budget)
     if SOLVERS[name].one_pass and passes is not None:
         raise InvalidInput(f"max_passes has no effect with solver={name!r}, which makes one release: leave it out")
-    return lambda problem, budget: SOLVERS[name].of(passes, clip)
+    return lambda problem, budget: SOLVERS[name].of(passes, clip).checked(problem, budget)

@@ -139,6 +139,7 @@ class ProximalSGD(Solver):
                 sampling=Poisson(b / n),
                 unit=budget.unit,
                 label="proximal DP-SGD",
+                arithmetic=budget.arithmetic,
             )
 
         return budget.calibrated(make)

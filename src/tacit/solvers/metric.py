@@ -6,7 +6,6 @@ before. The constants were found on California, Electricity, a9a, breast cancer 
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,7 +15,7 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit._codec import described
 from tacit.maps import AffineTarget, Linear
-from tacit.mechanism import Plan, Schedule
+from tacit.mechanism import Plan
 from tacit.problem import ElasticNet, Loss, Penalty, Problem, Squared
 from tacit.release import Session
 from tacit.release.queries import (
@@ -86,12 +85,10 @@ class MetricDescent(Solver):
         if _signal(problem, budget) < MIN_SIGNAL:
             return ConstantModel().plan(problem, budget)
         s = _Settings.of(self, problem, budget)
-        shares = {name: (SHARES[name], steps) for name, steps in s.stages.items()}
+        shares: dict[str, tuple[float, int | Array]] = {name: (SHARES[name], steps) for name, steps in s.stages.items()}
         rest = 1 - sum(share for share, _ in shares.values())
-        weight = np.where(np.arange(s.T) < s.burn, BURN_WEIGHT, 1.0)
-        ratio = Schedule(budget.mu * np.sqrt(rest * weight / weight.sum()))
-        descent = dataclasses.replace(budget.mechanism(1.0, s.T, "metric descent"), ratio=ratio)
-        return Plan.of(budget.shares(shares), descent)
+        shares["metric descent"] = rest, np.where(np.arange(s.T) < s.burn, BURN_WEIGHT, 1.0)
+        return budget.shares(shares)
 
     def solve(self, problem: Problem, budget: Budget, session: Session) -> Solution:
         """The stages, in order; each is one release and post-processing of what came before."""
@@ -101,8 +98,8 @@ class MetricDescent(Solver):
         standard = standardise(session, s.part("moments"), problem)
         centre, scale = _target_units(session, s, problem, standard)
         features = session.through(standard.map, AffineTarget(centre, scale) if loss.equivariant else None)
-        loss = loss.rescaled(scale)
-        penalty = problem.penalty.rescaled(scale / standard.map.scale, 1 / scale**2)
+        seen = problem.in_units(scale, standard.map.scale)
+        loss, penalty = seen.loss, seen.penalty
         target = _Target.of(loss, standard, problem)
         G, b, floor = _metric(features, s, target, problem.facts.size)
         ridge = _ridge(G, s, target, standard, problem)

@@ -12,32 +12,32 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from rich.console import Console
+from rich.text import Text
+from sklearn.base import ClassifierMixin
 
 from tacit import _validate
+from tacit._registry import claim
 from tacit.errors import InvalidInput
 from tacit.estimators import load_all
-from tacit.estimators.base import ESTIMATORS
+from tacit.estimators.base import ESTIMATORS, watching
 from tacit.estimators.files import load_model_and_extra, save_model
-from tacit.inputs.progress import watching
 from tacit.ledger import Ledger
-from tacit.tables.encoding import check_columns, encode
-from tacit.tables.reading import Table
+from tacit.mechanism import Adjacency
+from tacit.tables.reading import Table, check_columns, encode
 from tacit.tables.schema import Schema
 
-__all__ = ["MODELS", "TableModel", "WatchedLedger", "as_csv", "check_output", "fit_table", "open_ledger"]
+__all__ = ["TableModel", "WatchedLedger", "as_csv", "check_output", "fit_table", "open_ledger", "shell_models"]
 
-MODELS = {
-    "logistic": "DPLogisticRegression",
-    "svc": "DPLinearSVC",
-    "linear": "DPLinearRegression",
-    "ridge": "DPRidge",
-    "lasso": "DPLasso",
-    "elasticnet": "DPElasticNet",
-    "huber": "DPHuberRegressor",
-    "poisson": "DPPoissonRegressor",
-    "gamma": "DPGammaRegressor",
-}
-"""Names on the command line and the estimators behind them."""
+
+def shell_models() -> dict[str, type[Any]]:
+    """Estimators of Tacit's by their names on the command line: all that state one (``shell_name``)."""
+    load_all()
+    found: dict[str, type[Any]] = {}
+    for cls in ESTIMATORS.values():
+        if cls.shell_name is not None and cls.__module__.startswith("tacit."):
+            claim(found, cls.shell_name, cls, "a model of the shell")
+    return dict(sorted(found.items()))
 
 
 class WatchedLedger(Ledger):
@@ -120,6 +120,57 @@ class TableModel:
                 out |= {f"P({self.target}={label})": column for label, column in zip(labels, columns, strict=True)}
         return out
 
+    @property
+    def _secret(self) -> bool:
+        """Whether the relation hides how many records there are."""
+        return self.model.certificate_.adjacency is Adjacency.ADD_REMOVE
+
+    def summary(self, records: int) -> dict[str, Any]:
+        """The summary as plain data.
+
+        Args:
+            records: how many it was fitted on (public under replace-one and zero-out).
+
+        Returns:
+            What ``tacit fit --json`` prints.
+        """
+        model = self.model
+        certificate = model.certificate_
+        return {
+            "model": type(model).__name__,
+            "target": self.target,
+            "records": None if self._secret else records,
+            "columns": len(self.schema.features),
+            "features": model.n_features_in_,
+            "solver": model.solver_,
+            "epsilon": certificate.epsilon(model.delta),
+            "delta": model.delta,
+            "notes": list(model.notes_),
+            "description": certificate.describe(model.delta),
+            "certificate": certificate.to_dict(),
+        }
+
+    def print_summary(self, records: int, path: Path, console: Console) -> None:
+        """The summary for people.
+
+        Args:
+            records: how many it was fitted on.
+            path: where it was saved.
+            console: where to print.
+        """
+        model = self.model
+        columns, features = len(self.schema.features), model.n_features_in_
+        wide = f"{features} features" if features == columns else f"{features} features from {columns} columns"
+        shown = "a secret number of records" if self._secret else f"{records} records"
+        console.print(Text(f"{type(model).__name__} for {self.target!r}: {shown}, {wide}, solver {model.solver_}"))
+        console.print()
+        console.print(Text(model.certificate_.describe(model.delta)))
+        for note in model.notes_:
+            console.print()
+            console.print(Text(f"Note: {note}", style="bold"))
+        console.print()
+        console.print(Text(f"Saved to {path}"))
+
 
 def fit_table(
     table: Table,
@@ -137,17 +188,17 @@ def fit_table(
         table: the data.
         schema: what is public about it.
         target: the column to predict.
-        kind: one of MODELS.
+        kind: one of ``shell_models``.
         options: parameters of the estimator; those that are None are left at its defaults.
         progress: called with (done, all).
 
     Returns:
         The model and the number of records.
     """
-    name = MODELS[_validate.one_of(tuple(MODELS), model=kind)]
-    load_all()
-    cls = ESTIMATORS[name]
-    model: Any = cls(**_parameters(cls, kind, options), **_public(schema, target, kind))
+    models = shell_models()
+    cls = models[_validate.one_of(tuple(models), model=kind)]
+    public = _public(schema, target, kind, issubclass(cls, ClassifierMixin))
+    model: Any = cls(**_parameters(cls, kind, options), **public)
     check_columns(table, schema, target)
     X, y = encode(table, schema, target)
     with watching(model, progress):
@@ -165,11 +216,10 @@ def _parameters(cls: type[Any], kind: str, options: dict[str, Any]) -> dict[str,
     return given
 
 
-def _public(schema: Schema, target: str, kind: str) -> dict[str, Any]:
+def _public(schema: Schema, target: str, kind: str, classify: bool) -> dict[str, Any]:
     """The parameters that the schema states."""
     if target in {feature.name for feature in schema.features} | set(schema.ignore):
         raise InvalidInput(f"the target {target!r} is also among the features or ignored columns: remove it there")
-    classify = kind in ("logistic", "svc")
     about = schema.target
     if about is None or (about.classes if classify else about.bounds) is None:
         needed = '{"target": {"classes": ["no", "yes"]}}' if classify else '{"target": {"bounds": [0, 100]}}'

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidInput
-from tacit.inputs.bounds import bounds_of
-from tacit.inputs.labels import check_distinct, mixed_labels
+from tacit.inputs.parameters import bounds_of
+from tacit.inputs.tables import check_distinct, mixed_labels
 
 __all__ = ["Categories", "Feature", "Label", "Numbers", "Schema", "Target", "template"]
 

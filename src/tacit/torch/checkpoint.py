@@ -1,14 +1,13 @@
-"""Files of an interrupted run: the checkpoint it resumes from, and the journal of what it released after that.
+"""Checkpoints: files from which an interrupted run is resumed.
 
 A run that resumes from a checkpoint repeats the steps between the checkpoint and the crash. Repeated exactly (same
 data, settings, model, loss, machine) they release nothing new. Anything else would be a second release of a step that
-was paid for once; so each step writes the digest of its release to the journal before the result is used.
+was paid for once, and is refused by the run's journal (``tacit.ledger.journal``).
 """
 
 from __future__ import annotations
 
 import io
-import os
 import pickle
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,12 +17,12 @@ import numpy as np
 import torch
 
 from tacit._files import write_whole
-from tacit.errors import InvalidInput, MechanismMismatch
+from tacit.errors import InvalidInput
 from tacit.release import Checkpoint
 
-__all__ = ["Journal", "Saved", "read", "write"]
+__all__ = ["Saved", "read", "write"]
 
-FORMAT = 1
+FORMAT = 2
 OWNER_ONLY = 0o600
 _DAMAGE = (KeyError, TypeError, ValueError, RuntimeError, EOFError, AttributeError, pickle.UnpicklingError)
 
@@ -38,6 +37,7 @@ class Saved:
         channel: position of the channel, with its key.
         model: parameters and buffers.
         optimizer: state of the optimiser.
+        run: secret of this run, under which its journal is kept (two seeded runs share the noise key).
         entry: number of the ledger's entry that paid for the run.
         marks: marks of the certificate that were declared so far.
     """
@@ -47,6 +47,7 @@ class Saved:
     channel: Checkpoint
     model: dict[str, Any]
     optimizer: dict[str, Any]
+    run: bytes
     entry: int | None = None
     marks: tuple[str, ...] = ()
 
@@ -72,6 +73,7 @@ def write(path: Path, saved: Saved) -> None:
         "data": saved.data.hex(),
         "model": _plain(saved.model),
         "optimizer": _plain(saved.optimizer),
+        "run": saved.run.hex(),
         "entry": saved.entry,
         "marks": list(saved.marks),
         "channel": {
@@ -149,80 +151,9 @@ def _parsed(data: bytes) -> Saved | None:
             ),
             dict(document["model"]),
             dict(document["optimizer"]),
+            bytes.fromhex(document["run"]),
             None if document["entry"] is None else int(document["entry"]),
             tuple(str(mark) for mark in document["marks"]),
         )
     except _DAMAGE:
         return None
-
-
-class Journal:
-    """Digests of the releases after a checkpoint, one line per step, appended by every run that resumes from it.
-
-    They are digests of secret sums: the file is as secret as the checkpoint, mode 0600.
-
-    Args:
-        checkpoint: the checkpoint file; the journal is written beside it.
-    """
-
-    def __init__(self, checkpoint: Path) -> None:
-        self.path = checkpoint.with_name(f"{checkpoint.name}.journal")
-        self._seen: dict[int, str] = {}
-        self._read = 0
-
-    def begin(self, first: int) -> None:
-        """Start over after a new checkpoint: steps before ``first`` will not be repeated."""
-        self._refresh()
-        kept = {step: name for step, name in self._seen.items() if step >= first}
-        self._write(os.O_WRONLY | os.O_CREAT | os.O_TRUNC, "".join(f"{s} {n}\n" for s, n in kept.items()))
-        self._seen, self._read = {}, 0
-
-    def check(self, step: int, name: bytes) -> None:
-        """Append the digest of a release, or check that it equals the one made before.
-
-        Args:
-            step: number of the step.
-            name: digest of everything released up to it.
-
-        Raises:
-            MechanismMismatch: if the step was made before with another result.
-        """
-        self._refresh()
-        text = name.hex()
-        known = self._seen.get(step)
-        if known is None:
-            self._write(os.O_WRONLY | os.O_CREAT | os.O_APPEND, f"{step} {text}\n")
-        elif known != text:
-            raise MechanismMismatch(
-                f"step {step} was released before, from the same checkpoint, with another result: another model, loss, "
-                "optimizer or machine would spend the budget twice; go on exactly as before, or start a new plan"
-            )
-
-    def remove(self) -> None:
-        """Delete the file, at the end of the run."""
-        self.path.unlink(missing_ok=True)
-
-    def _write(self, flags: int, text: str) -> None:
-        try:
-            with os.fdopen(os.open(self.path, flags, OWNER_ONLY), "w") as file:
-                file.write(text)
-        except OSError as error:
-            raise InvalidInput(f"{str(self.path)!r} cannot be written: {error.strerror or error}") from None
-
-    def _refresh(self) -> None:
-        """Read the lines that were appended since, by this run or another one."""
-        try:
-            with self.path.open() as file:
-                if self._read > os.fstat(file.fileno()).st_size:
-                    self._seen, self._read = {}, 0
-                file.seek(self._read)
-                new = file.read()
-        except FileNotFoundError:
-            self._seen, self._read = {}, 0
-            return
-        whole = new[: new.rfind("\n") + 1]
-        self._read += len(whole)
-        for line in whole.splitlines():
-            step, _, name = line.partition(" ")
-            if step.isdigit():
-                self._seen.setdefault(int(step), name)

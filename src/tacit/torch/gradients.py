@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +18,7 @@ from tacit.errors import InvalidInput
 from tacit.release import Example, Query, register
 from tacit.torch.layers import Gradient, Rows, chain_of
 from tacit.torch.objective import Objective, Parameters, Record, RecordLoss, check_model, first_line, stateless
-from tacit.torch.records import Records, like_parameters
+from tacit.torch.records import Fill, Records, like_parameters, made_up, reseed, seeded, zeros
 
 __all__ = ["CHUNK", "PerRecordGradients", "chunk_for", "is_record_local"]
 
@@ -65,14 +67,18 @@ class PerRecordGradients(Query):
     """Σ over a batch of ∇ℓ(θ; record)·min(1, C/‖∇ℓ‖): a record's gradient never depends on another record.
 
     Gradients come from ``torch.func`` (vmap over grad) in chunks, or from one batched pass for plain chains of layers
-    (``layers``); norms and sums are computed in float64. A gradient that is not finite counts as zero: otherwise one
-    record could destroy the sum, and the sum would reveal it.
+    (``layers``); norms and sums are computed in float64.
+
+    A record that cannot be read, for which the model or the loss raises, or whose gradient is not finite, counts as
+    zero, and the sum of the others keeps its bits. Otherwise one record could destroy the sum or end the run, and
+    either would reveal it. Faults of the model itself are shown by ``dry_run``.
 
     Args:
         objective: loss of a model.
         bound: C.
         chunk_size: number of gradients that are computed at once; it affects the sum by rounding only.
         vectorised: False for modules that vmap cannot batch: one backward pass per record.
+        fill: the values of made-up records, which stand in places without a record; the model must be able to read it.
 
     Attributes:
         objective: as above.
@@ -80,25 +86,30 @@ class PerRecordGradients(Query):
     """
 
     def __init__(
-        self, objective: Objective, bound: float, *, chunk_size: int | None = None, vectorised: bool = True
+        self,
+        objective: Objective,
+        bound: float,
+        *,
+        chunk_size: int | None = None,
+        vectorised: bool = True,
+        fill: Fill = zeros,
     ) -> None:
         self.bound = _validate.positive(bound=bound)
-        self.size, self.objective, self._vectorised = objective.size, objective, vectorised
+        self.size, self.objective, self._vectorised, self._fill = objective.size, objective, vectorised, fill
         if chunk_size is None:
             chunk_size = default_chunk(objective.model, self.size, vectorised=vectorised)
         self.chunk = _validate.positive_int(chunk_size=chunk_size)
 
     def contributions(self, rows: Records, state: Array) -> NDArray[np.float64]:  # type: ignore[override]
         """Unclipped gradients, (replicas, records, size)."""
-        out, index = [], np.arange(len(rows))
-        for theta in state:
-            at = self._parameters(theta)
-            parts = []
-            for chunk in self._chunks(len(index), len(rows)):
-                found = torch.cat([g.rows() for g in self._gradients(rows, at, index[chunk])], dim=1)
-                parts.append(found[: len(index[chunk])].double())
-            out.append(torch.cat(parts).cpu().numpy())
-        return np.stack(out)
+        out = np.zeros((len(state), len(rows), self.size))
+        for replica, theta in enumerate(state):
+            with _apart(self.objective.device()):
+                for piece in self._pieces(rows, self._parameters(theta), np.arange(len(rows))):
+                    found = torch.cat([g.rows() for g in piece.gradients], dim=1).double().cpu().numpy()
+                    places = np.flatnonzero(piece.members.cpu().numpy())
+                    out[replica, piece.first + places] = found[places]
+        return out
 
     def total(  # type: ignore[override]
         self, rows: Records, state: Array, members: Mask, grid: None = None
@@ -114,21 +125,34 @@ class PerRecordGradients(Query):
     def _one(self, rows: Records, theta: Array, index: NDArray[np.intp]) -> NDArray[np.float64]:
         check_model(self.objective.model)  # again, because modes may have changed
         at, team = self._parameters(theta), rows.team
-        share = team.share(index)
         out = torch.zeros(self.size, dtype=torch.float64, device=self.objective.device())
-        for chunk in self._chunks(len(share), len(rows)):
-            gradients = self._gradients(rows, at, share[chunk])
-            out += self._clipped(gradients, len(share[chunk]))
+        share = team.share(index)
+        with _apart(self.objective.device()):
+            for piece in self._pieces(rows, at, share):
+                out += self._clipped(piece)
         return team.summed(out.cpu()).numpy()
 
     def dry_run(self, rows: Records) -> None:
-        """Differentiate one chunk and discard the result: shows faults of model and loss on made-up records."""
-        index = np.arange(min(self.chunk, len(rows)))
-        self._gradients(rows, _copied(self.objective.trainable()), index, made_up=True)
+        """Differentiate one chunk of made-up records and discard the result: shows faults of model and loss.
 
-    def _chunks(self, count: int, records: int) -> Iterator[slice]:
-        size = min(self.chunk, max(records, 1))
-        return (slice(first, first + size) for first in range(0, count, size))
+        Args:
+            rows: made-up records, so that the message may tell about them.
+
+        Raises:
+            InvalidInput: if the model or the loss fails.
+        """
+        at, like = _copied(self.objective.trainable()), next(iter(self.objective.trainable().values()))
+        records = like_parameters(rows.take(np.arange(min(self.chunk, len(rows)))), like)
+        try:
+            with stateless(self.objective.model, self.objective.loss_fn):
+                self._found(at, records)
+        except InvalidInput:
+            raise
+        except Exception as error:
+            batching = "vmap" in str(error)
+        else:
+            return
+        raise InvalidInput(self._reason(at, records, batching))
 
     def _parameters(self, theta: Array) -> Parameters:
         like = self.objective.trainable()
@@ -137,39 +161,73 @@ class PerRecordGradients(Query):
 
     # -- gradients of a chunk -----------------------------------------------------------------------------------
 
-    def _gradients(
-        self, rows: Records, at: Parameters, index: NDArray[np.intp], *, made_up: bool = False
-    ) -> list[Gradient]:
-        """Per-record gradients of a full chunk, one entry per parameter; rows beyond ``index`` are padding.
+    def _pieces(self, rows: Records, at: Parameters, index: NDArray[np.intp]) -> Iterator[_Piece]:
+        """The gradients, chunk by chunk; a chunk is one piece, unless its records differ in shape or cannot be batched.
 
-        Padding gives every product the same shape, so that what is computed for a record does not depend on how many
-        others were read with it (except for the last bits, where its place in the chunk matters).
+        Every chunk has random numbers of its own, so that a record that fails half way does not change what dropout
+        does to others.
 
-        Args:
-            rows: the private records.
-            at: parameters.
-            index: numbers of the records, at most a chunk.
-            made_up: whether an error message may describe what happened, because the records are not private.
+        Yields:
+            Pieces, in the order of the records.
+        """
+        size = min(self.chunk, max(len(rows), 1))
+        like = next(iter(self.objective.trainable().values()))
+        seeds = torch.randint(2**62, (len(index),)).numpy()
+        for first in range(0, len(index), size):
+            own = slice(first, first + size)
+            for group in rows.read(index[own], seeds[own]):
+                records = self._placed(like_parameters(group.records, like), group.places, size)
+                for piece in self._differentiated(at, records, group.places, int(seeds[first])):
+                    yield piece._replace(first=first + piece.first)
+
+    def _placed(self, records: Record, places: NDArray[np.intp], size: int) -> Record:
+        """A full chunk with records in their places and made-up ones in the others.
+
+        What is computed for a record then does not depend on how many others were read with it (except for the last
+        bits, where its place in the chunk matters).
 
         Returns:
-            One gradient for each parameter.
-
-        Raises:
-            InvalidInput: if the model, the loss or the dataset fails; the message contains nothing of a record.
+            ``size`` records.
         """
-        records: Record | None = None
-        like = next(iter(self.objective.trainable().values()))
-        try:
-            records = self._padded(like_parameters(rows.take(index), like), len(rows))
-            with stateless(self.objective.model, self.objective.loss_fn):
+        if len(places) == size:
+            return records
+        at = torch.from_numpy(places)
+        padding = made_up(records, size, self._fill)
+        return tuple(p.index_copy(0, at.to(p.device), part) for p, part in zip(padding, records, strict=True))
+
+    def _differentiated(self, at: Parameters, records: Record, places: NDArray[np.intp], seed: int) -> Iterator[_Piece]:
+        """Gradients of the records at ``places``, without those that fail.
+
+        A record fails if it fails by itself. It is replaced by a made-up one, and the chunk is differentiated again in
+        the same shape. If this fails, too (made-up records fail at these parameters, or a record fails in company
+        only), every record is differentiated by itself. Whatever happens, no error is told: it could be a record's.
+
+        Yields:
+            One piece, or one for each record.
+        """
+        size, found = len(records[0]), self._tried(at, records, seed)
+        if found is None:
+            places = np.array([i for i in places if self._tried(at, _row(records, i), seed) is not None], np.intp)
+            good = tuple(part[torch.from_numpy(places).to(part.device)] for part in records)
+            found = self._tried(at, self._placed(good, places, size), seed) if len(places) else None
+        if found is not None:
+            members = torch.zeros(size, dtype=torch.bool)
+            members[torch.from_numpy(places)] = True
+            yield _Piece(found, members.to(self.objective.device()))
+            return
+        for i in places:
+            found = self._tried(at, _row(records, i), seed)
+            if found is not None:
+                yield _Piece(found, torch.ones(1, dtype=torch.bool, device=self.objective.device()), int(i))
+
+    def _tried(self, at: Parameters, records: Record, seed: int) -> list[Gradient] | None:
+        """Gradients of a chunk, None if the model or the loss raises."""
+        reseed(seed, self.objective.device())
+        with stateless(self.objective.model, self.objective.loss_fn):
+            try:
                 return self._found(at, records)
-        except InvalidInput:
-            raise
-        except Exception as error:  # any message may contain a value of a record
-            kind, batching = type(error).__name__, "vmap" in str(error)
-        if records is not None and not made_up:
-            records = tuple(torch.zeros_like(part[:1]) for part in records)
-        raise InvalidInput(self._reason(at, records, kind, batching))
+            except Exception:  # any error may be a record's: neither its message nor its kind is public
+                return None
 
     def _found(self, at: Parameters, records: Record) -> list[Gradient]:
         found = self._layered(at, records)
@@ -177,21 +235,13 @@ class PerRecordGradients(Query):
             rows = vmap(grad(self._loss), in_dims=(None, 0), randomness="different")(at, records)
             found = {name: Rows(values) for name, values in rows.items()}
         if found is None:
-            count = len(records[0])
-            each = [self._alone(at, tuple(part[i] for part in records)) for i in range(count)]
+            seeds = torch.randint(2**62, (len(records[0]),)).tolist()
+            each = [self._alone(at, tuple(part[i] for part in records), seed) for i, seed in enumerate(seeds)]
             found = {name: Rows(torch.stack([g[name] for g in each])) for name in self.objective.names}
         return [found[name] for name in self.objective.names]
 
-    def _padded(self, records: Record, available: int) -> Record:
-        missing = min(self.chunk, max(available, 1)) - len(records[0])
-        if missing <= 0:
-            return records
-        return tuple(torch.cat([part, part.new_zeros((missing, *part.shape[1:]))]) for part in records)
-
-    def _reason(self, at: Parameters, records: Record | None, kind: str, batching: bool) -> str:
-        """The public reason of a failure: what happens with made-up records of the same shapes."""
-        if records is None:
-            return f"the dataset fails on a record ({kind}): check its items"
+    def _reason(self, at: Parameters, records: Record, batching: bool) -> str:
+        """The reason of a failure with made-up records."""
         if batching and self._vectorised:
             return "vmap cannot batch this model or loss over records: pass vectorised=False (one record at a time)"
         reason = "try it on a made-up batch to see why"
@@ -201,8 +251,10 @@ class PerRecordGradients(Query):
             reason = f"{first_line(error)}; make them fit the shapes and types of the records"
         return f"the model or loss_fn fails on the records: {reason}"
 
-    def _alone(self, at: Parameters, record: Record) -> Parameters:
+    def _alone(self, at: Parameters, record: Record, seed: int | None = None) -> Parameters:
         """The gradient of one record, from copies, because some modules write to their parameters and buffers."""
+        if seed is not None:
+            reseed(seed, self.objective.device())
         constants = _copied(self.objective.constants())
         batch = tuple(part[None] for part in record)
         out: Parameters = grad(lambda p: self.objective.loss(p, batch, constants))(_copied(at))
@@ -229,11 +281,11 @@ class PerRecordGradients(Query):
 
         return chain.gradients(self.objective.constants() | at, inputs, slope)
 
-    def _clipped(self, gradients: list[Gradient], count: int) -> Tensor:
-        """Σ over the first ``count`` rows, each scaled down to norm C; rows that are not finite are left out."""
+    def _clipped(self, piece: _Piece) -> Tensor:
+        """Σ over members, each scaled down to norm C; gradients that are not finite are left out."""
+        gradients = piece.gradients
         norm = torch.stack([g.squares() for g in gradients]).sum(0).sqrt_()
-        keep = torch.isfinite(norm)
-        keep[count:] = False
+        keep = torch.isfinite(norm) & piece.members
         scale = torch.where(norm > self.bound * _SHRINK, self.bound * _SHRINK / norm, 1.0)
         return torch.cat([g.weighted(scale, None if keep.all() else keep) for g in gradients])
 
@@ -250,6 +302,42 @@ class PerRecordGradients(Query):
         here, there = (Records((torch.from_numpy(a), torch.from_numpy(b))) for a, b in ((X, y), (X2, y2)))
         state = rng.normal(size=(1, objective.size)) * 0.3
         return Example(cls(objective, 0.8, chunk_size=2), here, there, state)  # type: ignore[arg-type]
+
+
+class _Piece(NamedTuple):
+    """Gradients of neighbouring places, one entry per parameter.
+
+    Attributes:
+        gradients: each with a row per place.
+        members: which of the places hold a record that counts.
+        first: the first place.
+    """
+
+    gradients: list[Gradient]
+    members: Tensor
+    first: int = 0
+
+
+@contextmanager
+def _apart(device: torch.device) -> Iterator[None]:
+    """Keep what the records' computations do to random generators, and what they warn about, from being seen.
+
+    A warning is an output that may depend on a record; a dry run shows those of the model.
+
+    Args:
+        device: on which PyTorch draws.
+
+    Yields:
+        Nothing.
+    """
+    seed = int(torch.randint(2**62, ()))
+    with seeded(seed, device), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _row(records: Record, place: int) -> Record:
+    return tuple(part[place : place + 1] for part in records)
 
 
 class _Through(nn.Module):

@@ -36,10 +36,21 @@ class Gradient(Protocol):
         """Squared norms in float64, (records,)."""
 
     def weighted(self, weights: Tensor, keep: Tensor | None) -> Tensor:
-        """Σ_i weights_i·gradient_i over the records that are kept, flat, float64."""
+        """Σ_i weights_i·gradient_i, flat, float64; records that are not kept count as zeros, in their places."""
 
     def rows(self) -> Tensor:
         """All gradients, (records, size)."""
+
+
+def _zeroed(rows: Tensor, keep: Tensor | None) -> Tensor:
+    """Rows in float64, zeros in place of those that are not kept.
+
+    Zero times NaN is NaN, so weights of zero would not do; and a product of fewer rows rounds the others differently.
+
+    Returns:
+        As many rows.
+    """
+    return rows.double() if keep is None else torch.where(keep[:, None], rows.double(), 0.0)
 
 
 def _norms(rows: Tensor) -> Tensor:
@@ -58,9 +69,8 @@ class Rows:
         return _norms(self._values).square_()
 
     def weighted(self, weights: Tensor, keep: Tensor | None) -> Tensor:
-        """Weighted sum; rows that are not kept are not touched (zero times NaN is NaN)."""
-        values = self._values.double()
-        return weights @ values if keep is None else weights[keep] @ values[keep]
+        """Weighted sum."""
+        return weights @ _zeroed(self._values, keep)
 
     def rows(self) -> Tensor:
         """All gradients."""
@@ -85,9 +95,7 @@ class Outer:
 
     def weighted(self, weights: Tensor, keep: Tensor | None) -> Tensor:
         """DᵀΛA."""
-        left, right = self.left.double(), self.right.double()
-        if keep is not None:
-            weights, left, right = weights[keep], left[keep], right[keep]
+        left, right = _zeroed(self.left, keep), _zeroed(self.right, keep)
         return ((weights[:, None] * left).T @ right).reshape(-1)
 
     def rows(self) -> Tensor:

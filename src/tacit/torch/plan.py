@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from torch.optim import SGD, Optimizer
 
 from tacit.accounting import Certificate
 from tacit.errors import BudgetExhausted, InvalidInput, MechanismMismatch
+from tacit.ledger.journal import Journal
 from tacit.mechanism import Adjacency
 from tacit.release import Checkpoint, Session, open_session
 from tacit.torch import checkpoint as files
@@ -30,6 +32,8 @@ __all__ = ["RECORDS_APART", "Batch", "TrainingPlan"]
 
 RECORDS_APART = "declared: model and loss_fn carry nothing from record to record through globals or closures"
 """Attributes of modules are compared (``stateless``); what custom code keeps elsewhere is declared by the user."""
+PUBLIC_SHAPES = "declared: shape and type of the dataset's items are public"
+"""A model is tried on made-up records of the shape that the first items of a dataset have."""
 
 
 @dataclass(frozen=True)
@@ -206,11 +210,14 @@ class TrainingPlan(TrainingSettings):
         query = self._query
         if query is None or query.objective.model is not model or query.objective.loss_fn is not loss_fn:
             objective, chunk, vectorised = Objective(model, loss_fn), self.chunk_size, self.vectorised
-            if query is None or query.objective.model is not model:  # before the channel learns the size of the sum
-                try_step(model, loss_fn, records, chunk_size=chunk, vectorised=vectorised)
+            # Before the channel learns the size of the sum. A loss of its own for every step is tried on one record.
+            tried = chunk if query is None or query.objective.model is not model else 1
+            fill = try_step(model, loss_fn, records, chunk_size=tried, vectorised=vectorised, look=True)
             for parameter in model.parameters() if query is None else ():
                 records.team.broadcast(parameter.data)  # all processes start with the leader's parameters
-            query = PerRecordGradients(objective, self.clip_norm, chunk_size=chunk, vectorised=vectorised)
+            query = PerRecordGradients(objective, self.clip_norm, chunk_size=chunk, vectorised=vectorised, fill=fill)
+            if records.empty_like() is None:
+                self.declare(PUBLIC_SHAPES)
             if not is_record_local(model, loss_fn):
                 self.declare(RECORDS_APART)
             self._query = query
@@ -269,12 +276,13 @@ class TrainingPlan(TrainingSettings):
             channel=run.checkpoint(),
             model=model.state_dict(),
             optimizer=(optimizer or self._sgd(model)).state_dict(),
+            run=run.secret,
             entry=run.entry,
             marks=self._marks,
         )
+        run.journal = Journal(run.secret, Path(path))
+        run.journal.check(run.step, saved.channel.history)  # before there is a checkpoint to go on from
         files.write(Path(path), saved)
-        run.journal = files.Journal(Path(path))
-        run.journal.begin(run.step)
 
     def restore(
         self,
@@ -286,14 +294,17 @@ class TrainingPlan(TrainingSettings):
     ) -> None:
         """Continue from a checkpoint: the same parameters, batches and noise as without the interruption.
 
+        Steps that this run, or one from a copy of the checkpoint, has made since must be repeated to the bit.
+
         Args:
-            path: the checkpoint.
+            path: the checkpoint; its journal lies beside it, and in the state directory of the user.
             model: receives the saved parameters.
             data: the same records in the same order.
             optimizer: receives the saved state, if one was passed to ``step``.
 
         Raises:
-            MechanismMismatch: if this plan has begun already, or the checkpoint belongs to other data or settings.
+            MechanismMismatch: if this plan has begun already, the checkpoint belongs to other data or settings, its
+                journal is missing, or the run has ended.
             InvalidInput: if the model or the optimiser does not fit the checkpoint.
         """
         if self._run is not None:
@@ -303,6 +314,8 @@ class TrainingPlan(TrainingSettings):
             raise MechanismMismatch(
                 "the checkpoint belongs to other settings (also: chunk_size, threads, PyTorch): make the plan as it was"
             )
+        journal = Journal(saved.run, Path(path))
+        journal.require(saved.channel.step, saved.channel.history)
         run = _Run(self, self._records(data), saved)
         try:
             model.load_state_dict(saved.model)
@@ -310,16 +323,17 @@ class TrainingPlan(TrainingSettings):
         except (RuntimeError, ValueError, KeyError) as error:
             why = " ".join(str(error).split())[:200]
             raise InvalidInput(f"the checkpoint does not fit this model or optimizer: {why}") from None
-        run.journal = files.Journal(Path(path))
+        run.journal = journal
         self._run = run
         for mark in saved.marks:
             self.declare(mark)
 
     def forget(self, path: str | os.PathLike[str]) -> None:
-        """Remove a checkpoint that is no longer needed, and its journal: its key would only help an attacker."""
+        """Remove a checkpoint that is no longer needed and end its journal: no copy of it goes on."""
         if self._run is not None and self._run.records.team.is_leader:
             Path(path).unlink(missing_ok=True)
-            files.Journal(Path(path)).remove()
+            if self._run.journal is not None:
+                self._run.journal.end()
 
 
 class _Run:
@@ -334,14 +348,16 @@ class _Run:
 
     Attributes:
         records: as above.
-        journal: digests of the releases since the last checkpoint, None without one.
+        secret: under which the journal is kept.
+        journal: what was released, None before the first checkpoint.
         moved: number of steps that the parameters have made.
     """
 
     def __init__(self, plan: TrainingPlan, records: Records, saved: files.Saved | None = None) -> None:
         team = records.team
         self.records, self._steps = records, plan.n_steps
-        self.journal: files.Journal | None = None
+        self.journal: Journal | None = None
+        self.secret = secrets.token_bytes(32) if saved is None else saved.run
         self.moved = self._released = 0 if saved is None else saved.channel.step
         if saved is not None and records.fingerprint() != saved.data:
             raise MechanismMismatch("the checkpoint belongs to other data (or another order of it): nothing was read")
@@ -382,7 +398,7 @@ class _Run:
             else:
                 noisy = torch.from_numpy(self._session.release(query, theta))
                 if self.journal is not None:  # before anything is computed from the release
-                    self.journal.check(step, self._session.history())
+                    self.journal.check(step + 1, self._session.history())
         self._released = step + 1
         return self.records.team.broadcast(noisy)
 

@@ -1,14 +1,17 @@
 """The private records, and the processes that share the work of reading them.
 
-Records are read by index only, and only by the registered sum (``gradients``).
+Records are read by index only, and only by the registered sum (``gradients``). A record that cannot be read is left
+out: an error that depends on one record would tell that it is there.
 """
 
 from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Self, cast
 
 import numpy as np
@@ -22,10 +25,28 @@ from tacit.errors import InvalidInput, MechanismMismatch
 from tacit.inputs.tables import check_entries
 from tacit.torch.objective import Record
 
-__all__ = ["Records", "Team", "like_parameters", "seeded"]
+__all__ = ["FILLS", "Fill", "Group", "Records", "Team", "like_parameters", "made_up", "reseed", "seeded", "zeros"]
 
+Fill = Callable[[Tensor], float]
+"""The value of the entries of a part of a made-up record."""
+
+LOOKED_AT = 5
+"""Number of a dataset's first items whose shapes are looked at; the shape that most of them have is tried."""
 _READ = 256  # records read at once where all of them are read
 _AGREE = 8  # leading bytes of a digest that are compared between processes
+
+
+@dataclass(frozen=True)
+class Group:
+    """Records of one shape and type, with their places among those that were asked for.
+
+    Attributes:
+        places: increasing.
+        records: one tensor per part, with a leading axis.
+    """
+
+    places: NDArray[np.intp]
+    records: Record
 
 
 class Records:
@@ -55,6 +76,7 @@ class Records:
         self._tensors: Record | None = None
         self._dataset: Dataset[Any] | None = None
         self._digest: bytes | None = None
+        self._usual: Record | None = None
         if type(data) is TensorDataset:  # a subclass may compute its items
             self._tensors = data.tensors
         elif isinstance(data, Tensor | np.ndarray):
@@ -113,18 +135,70 @@ class Records:
         # One by one: the types of a record must not depend on the others in its batch.
         return _stacked([_item(self._dataset[int(i)]) for i in index])
 
-    def empty_like(self) -> Record | None:
+    def read(self, index: NDArray[np.intp], seeds: NDArray[np.int64]) -> list[Group]:
+        """Read some records; those that cannot be read are in no group.
+
+        Each item is read by itself, with random numbers of its own, so that no record can change what is read of
+        another: neither its type nor its augmentation.
+
+        Args:
+            index: their numbers.
+            seeds: of the global random generators, one for each.
+
+        Returns:
+            The records that could be read, by shape and type.
+        """
+        if self._tensors is not None:
+            return [Group(np.arange(len(index)), self.take(index))]
+        found: dict[object, list[tuple[int, Record]]] = {}
+        for place, (number, seed) in enumerate(zip(index.tolist(), seeds.tolist(), strict=True)):
+            reseed(seed)
+            item = self._item_or_none(number)
+            if item is not None:
+                found.setdefault(_form(item), []).append((place, item))
+        return [Group(np.array([p for p, _ in some]), _stacked([r for _, r in some])) for some in found.values()]
+
+    def _item_or_none(self, number: int) -> Record | None:
+        assert self._dataset is not None
+        try:
+            return _item(self._dataset[number])
+        except Exception:  # whatever happens, it may depend on the record
+            return None
+
+    def empty_like(self, *, look: bool = False) -> Record | None:
         """Tensors without rows, of the records' shapes and types.
+
+        Args:
+            look: whether to read a few items of a dataset for their shapes, which are taken as public. The shape that
+                most of them have counts, so that no single record decides.
 
         Returns:
             The tensors, or None if shapes are known only after a record is read.
+
+        Raises:
+            InvalidInput: if none of these items can be read.
         """
         tensors, source = self._tensors, self._dataset
         while type(source) is Subset:
             source = source.dataset
         if type(source) is TensorDataset:
             tensors = source.tensors
+        if tensors is None and look and self._count:
+            self._usual = tensors = self._usual or self._usual_item()
         return None if tensors is None else tuple(part.new_empty((0, *part.shape[1:])) for part in tensors)
+
+    def _usual_item(self) -> Record:
+        """Tensors without rows, of the shapes and types that most of the first items have."""
+        count = min(LOOKED_AT, self._count)
+        with seeded(0):
+            items = [item for item in map(self._item_or_none, range(count)) if item is not None]
+        if not items:
+            raise InvalidInput(
+                f"none of the dataset's first {count} items can be used: each must be a tuple of tensors or numbers "
+                "(inputs…, target); look at data[0]"
+            )
+        usual, _ = Counter(_form(item) for item in items).most_common(1)[0]
+        return next(tuple(part[:0] for part in item) for item in items if _form(item) == usual)
 
     def fingerprint(self) -> bytes:
         """Digest of every record, **secret**: a checkpoint stores it to recognise its data. Computed once."""
@@ -132,9 +206,12 @@ class Records:
             digest = hashlib.blake2b(f"{self._count}".encode(), digest_size=32)
             with seeded(0):  # so that datasets with random augmentation repeat themselves
                 for first in range(0, self._count, _READ):
-                    for part in self.take(np.arange(first, min(first + _READ, self._count))):
-                        digest.update(f"{part.dtype}{tuple(part.shape)}".encode())
-                        digest.update(part.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+                    index = np.arange(first, min(first + _READ, self._count))
+                    for group in self.read(index, index):
+                        digest.update(group.places.tobytes())
+                        for part in group.records:
+                            digest.update(f"{part.dtype}{tuple(part.shape)}".encode())
+                            digest.update(part.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
             self._digest = digest.digest()
         return self._digest
 
@@ -212,6 +289,37 @@ class Team:
             raise MechanismMismatch(f"the processes hold different {what}: give each of them the same")
 
 
+def zeros(part: Tensor) -> float:
+    """Zero, a valid index and label."""
+    return 0
+
+
+def _one(part: Tensor) -> float:
+    return 1
+
+
+def _share(part: Tensor) -> float:
+    return 1 / max(part.shape[-1], 1) if part.is_floating_point() and part.ndim > 1 else 1
+
+
+FILLS: tuple[Fill, ...] = (zeros, _one, _share)
+"""Zeros; then, for models that look at values, ones, and shares of one."""
+
+
+def made_up(like: Record, count: int, fill: Fill) -> Record:
+    """Made-up records.
+
+    Args:
+        like: tensors whose shapes (without the leading axis) and types are taken.
+        count: how many.
+        fill: the value of each part.
+
+    Returns:
+        One tensor per part.
+    """
+    return tuple(part.new_full((count, *part.shape[1:]), fill(part)) for part in like)
+
+
 def like_parameters(records: Record, parameter: Tensor) -> Record:
     """Records on the device of a parameter, floating-point parts in its type: float64 data must not fail."""
     return tuple(p.to(parameter) if p.is_floating_point() else p.to(parameter.device) for p in records)
@@ -232,17 +340,27 @@ def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
     kind = "cpu" if device is None else device.type
     elsewhere = kind != "cpu"
     with torch.random.fork_rng(devices=None if elsewhere else [], device_type=kind if elsewhere else "cuda"):
-        if elsewhere:
-            torch.manual_seed(seed)
-        else:
-            torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a stack trace for other devices
-        random.seed(seed)
-        np.random.seed(seed % 2**32)  # noqa: NPY002
+        reseed(seed, device)
         try:
             yield
         finally:
             random.setstate(python)
             np.random.set_state(numpy)  # noqa: NPY002
+
+
+def reseed(seed: int, device: torch.device | None = None) -> None:
+    """Seed the global generators again, inside ``seeded``, which restores them."""
+    if device is not None and device.type != "cpu":
+        torch.manual_seed(seed)
+    else:
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a stack trace for other devices
+    random.seed(seed)
+    np.random.seed(seed % 2**32)  # noqa: NPY002
+
+
+def _form(item: Record) -> object:
+    """Types and shapes of the parts of an item."""
+    return tuple((part.dtype, part.shape) for part in item)
 
 
 def _item(item: object) -> Record:
@@ -259,7 +377,7 @@ def _item(item: object) -> Record:
 
 
 def _stacked(items: list[Record]) -> Record:
-    if len({tuple((part.dtype, part.shape) for part in item) for item in items}) > 1:
+    if len(set(map(_form, items))) > 1:
         raise InvalidInput("the dataset's items differ in shape or type: make them alike (padding, one dtype)")
     return tuple(torch.cat(parts) for parts in zip(*items, strict=True))
 

@@ -90,7 +90,7 @@ class PrivateTrainer:
         chunk_size: how many per-record gradients are computed at once.
         vectorised: False for models that vmap cannot batch.
         checkpoint: a file to resume from if the run is interrupted: **as secret as the data** (it contains the noise
-            key).
+            key). Its journal lies beside it, and in the state directory of the user.
         checkpoint_every: number of steps between checkpoints; one epoch if missing.
         ledger: a ``tacit.Ledger``, charged before any record is read.
         note: free text for the ledger.
@@ -209,8 +209,8 @@ class PrivateTrainer:
 
         Args:
             data: private: a tuple of tensors (inputs…, target), or a dataset with ``len`` and ``[i]`` (a list of tuples
-                is one). Model and loss are tried on zeros of the tensors' shapes before anything is charged; a dataset
-                is not read before.
+                is one). Model and loss are tried on zeros of the tensors' shapes before anything is charged, with a
+                dataset after that. A record that fails later counts as zero.
             evaluate_on: public data of the same form; evaluated after each epoch.
             metrics: functions of (output, target) by name; accuracy if the target holds integers.
             resume: continue from ``checkpoint``, which must exist: a run that has ended removes its own.

@@ -16,20 +16,11 @@ from torch import Tensor, nn
 from tacit.errors import InvalidInput
 from tacit.torch.gradients import PerRecordGradients
 from tacit.torch.objective import LossFunction, Objective, Record, RecordLoss, first_line
-from tacit.torch.records import Records, like_parameters, seeded
+from tacit.torch.records import FILLS, Fill, Records, like_parameters, made_up, seeded, zeros
 
 __all__ = ["try_evaluation", "try_step"]
 
 Metric = Callable[[Tensor, Tensor], object]
-Fill = Callable[[Tensor], float]
-
-
-def _share(part: Tensor) -> float:
-    return 1 / max(part.shape[-1], 1) if part.is_floating_point() and part.ndim > 1 else 1
-
-
-_FILLS: tuple[Fill, ...] = (lambda part: 0, lambda part: 1, _share)
-"""Zeros, which are valid indices and labels; then, for models that look at values, ones, and shares of one."""
 
 
 def try_step(
@@ -40,30 +31,34 @@ def try_step(
     chunk_size: int | None,
     vectorised: bool,
     mode: Callable[[nn.Module], object] | None = None,
-) -> None:
+    look: bool = False,
+) -> Fill:
     """Compute the gradients of a chunk of made-up records, as a step does.
 
-    Nothing is tried if shapes are known only after a record is read (a dataset), or if the model cannot be copied.
+    Nothing is tried if shapes are known only after a record is read. Later on, errors are not told any more, because
+    they could be those of a record: this is where faults of the model are found.
 
     Args:
-        model: not changed, nor its buffers and attributes.
+        model: not changed, nor its buffers and attributes, unless it cannot be copied.
         loss_fn: its loss.
         records: only their shapes and types are used.
         chunk_size: as in the plan.
         vectorised: as in the plan.
         mode: sets the copy of the model to training mode.
+        look: whether items of a dataset may be read for their shapes: after the ledger is charged.
+
+    Returns:
+        The values of made-up records that the model can read.
 
     Raises:
         InvalidInput: if model, loss and records do not fit together.
     """
-    empty, failure = records.empty_like(), ""
+    empty, failure = records.empty_like(look=look), ""
     if empty is None:
-        return
+        return zeros
     how: dict[str, Any] = {"chunk_size": chunk_size, "vectorised": vectorised}
-    for fill in _FILLS:
-        copied = _copied(model, loss_fn)  # again for every fill, because a failed trial may leave traces
-        if copied is None:
-            return
+    for fill in FILLS:
+        copied = _copied(model, loss_fn) or (model, loss_fn)  # for every fill, because a failed trial may leave traces
         if mode is not None:
             mode(copied[0])
         objective = Objective(*copied)
@@ -71,11 +66,11 @@ def try_step(
         count = min(query.chunk, max(len(records), 1))
         try:
             with seeded(0, objective.device()):
-                query.dry_run(Records(_made_up(empty, count, fill)))
+                query.dry_run(Records(made_up(empty, count, fill)))
         except InvalidInput as error:
             failure = str(error)  # the last one, because the first may be about zeros only
         else:
-            return
+            return fill
     raise InvalidInput(failure)
 
 
@@ -98,11 +93,11 @@ def try_evaluation(model: nn.Module, shown: Records, metric: Metric | None) -> N
     if metric is not None and empty[-1].is_floating_point():
         raise InvalidInput("evaluate_on has a continuous target: say metrics={name: function}")
     like, failure = next(model.parameters()), ""
-    for fill in _FILLS:
+    for fill in FILLS:
         copied = _copied(model, None)
         if copied is None:
             return
-        parts = like_parameters(_made_up(empty, min(2, len(shown)), fill), like)
+        parts = like_parameters(made_up(empty, min(2, len(shown)), fill), like)
         try:
             with torch.no_grad(), seeded(0, like.device):
                 output = copied[0].eval()(*parts[:-1])
@@ -142,7 +137,3 @@ def _copied(model: nn.Module, loss_fn: Any) -> tuple[nn.Module, Any] | None:
     except Exception:  # e.g. locks, generators, tensors inside a graph
         return None
     return out
-
-
-def _made_up(empty: Record, count: int, fill: Fill) -> Record:
-    return tuple(part.new_full((count, *part.shape[1:]), fill(part)) for part in empty)

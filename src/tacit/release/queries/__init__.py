@@ -1,5 +1,6 @@
 """Registered queries: with the session, all the code that reads records."""
 
+from tacit._registry import load_folder
 from tacit.release.queries.coordinates import Blocks, CoordinateSweep
 from tacit.release.queries.factors import ItemFactors, ItemStatistic, PersonFactors
 from tacit.release.queries.gradient import LossGradient
@@ -55,3 +56,5 @@ __all__ = [
     "symmetric",
     "upper_triangle",
 ]
+
+load_folder(__name__, __path__)

@@ -192,14 +192,9 @@ class CoordinateSweep(Sweep):
 
     def run(self, rows: Rows, state: CoordinateState, noise: Array) -> CoordinateState:
         """All steps; compiled where every step has one coordinate and loss and penalty have compiled code."""
-        steps = len(self.sizes)
         if self._code is None or type(self._penalty) is not ElasticNet or not self._blocks.single:
-            for k in range(steps):
-                first = int(self._starts[k])
-                noisy = self.clipped_sum(rows, state, k) + noise[first : first + int(self.sizes[k])]
-                state = self.apply(rows, state, noisy, k)
-            return state
-        order = self._blocks.members
+            return super().run(rows, state, noise)  # type: ignore[no-any-return]
+        steps, order = len(self.sizes), self._blocks.members
         scaled = noise * self._clips[order]
         state = state.copy()
         inner = self._inner or steps

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
+from tacit.kernels.lattice import capped_integers
 from tacit.problem import Huber, Logistic, Loss, SmoothedHinge, Squared
 from tacit.records import Integers, Rows
 from tacit.release.query import Example, Grid, Members, Query, Sums, register
@@ -30,7 +31,8 @@ class LossGradient(Query):
     of a convex function with smoothness sup φ″·R², R the largest ‖x‖, and hidden-state theorems apply.
 
     On a grid a record is scale·u with integers u, and contributes t·u, t = φ′·scale rounded to an integer of absolute
-    value at most C/(g‖u‖): the norm is measured on what is released, so rounding to the nearest needs no allowance.
+    value at most C/(g‖u‖): the norm is measured on what is released, so rounding to the nearest needs no allowance. No
+    product t·u_j exceeds C/g ≤ 2³⁹.
 
     Attributes:
         loss: φ.
@@ -58,30 +60,28 @@ class LossGradient(Query):
         """Clipped slopes, (records, replicas): what multiplies x. A slope that is not finite counts as nothing."""
         # A run that diverges must not turn rounding, which may depend on how many records there are, into a signal.
         state = np.clip(np.nan_to_num(state, nan=0.0), -MAX_COEFFICIENT, MAX_COEFFICIENT)
-        norms = rows.kept("row norms", rows.design.row_norms)
+        design = rows.kept("design", lambda: rows.design)
+        norms = rows.kept("row norms", design.row_norms)
         with np.errstate(all="ignore"):
             R = self.row_norm
             shrink = (R / np.maximum(norms, R) if np.isfinite(R) else np.ones_like(norms))[:, None]
-            slope = self.loss.derivative(rows.design.dot(state.T) * shrink, rows.y[:, None])
+            slope = self.loss.derivative(design.dot(state.T) * shrink, rows.y[:, None])
             cap = self.bound / (norms[:, None] * shrink)
             slope = np.clip(slope, -cap, cap) * shrink
         return np.where(np.isfinite(slope), slope, 0.0)
 
-    def grid(self, sigma: float) -> Grid:
-        """Products of a slope and an entry; ‖u‖ ≥ 2^(bits−1), so |t| ≤ 2^bits as long as C/g ≤ 2^(2·bits−1)."""
-        return Grid.of_products(sigma, 2 * self.bound)
-
-    def _integers(self, rows: Rows, state: Array, grid: Grid) -> tuple[Integers, Array]:
-        """Records as integers, and the integers t of all replicas, (replicas, records)."""
-        made = rows.integers(grid.bits)
-        shrink = self.row_norm / np.maximum(made.norms * made.scales, self.row_norm) if np.isfinite(self.row_norm) else 1.0
+    def _integers(self, rows: Rows, state: Array, grid: Grid) -> tuple[Integers, list[Array]]:
+        """Records as integers, and the integers t of every replica."""
+        made = rows.integers
+        shrink = (
+            self.row_norm / np.maximum(made.norms * made.scales, self.row_norm) if np.isfinite(self.row_norm) else 1.0
+        )
         scale = made.scales * shrink
         state = np.clip(np.nan_to_num(state, nan=0.0), -MAX_COEFFICIENT, MAX_COEFFICIENT)
         with np.errstate(all="ignore"):
-            longest = np.floor(self.bound / grid.unit / made.norms)
-            slopes = np.stack([self.loss.derivative(made.dot(v) * scale, rows.y) for v in state])
-            t = np.rint(slopes * (scale / (grid.unit)))
-            return made, np.where(made.norms > 0, np.clip(np.nan_to_num(t, nan=0.0), -longest, longest), 0.0)
+            factors, longest = scale / grid.unit, np.floor(self.bound / grid.unit / made.norms)
+            slopes = [self.loss.derivative(made.dot(v) * scale, rows.y) for v in state]
+            return made, [capped_integers(np.asarray(slope, np.float64), factors, longest) for slope in slopes]
 
     def contributions(self, rows: Rows, state: Array) -> Array:
         """φ′·x, already clipped."""
@@ -95,7 +95,7 @@ class LossGradient(Query):
         slopes = self._slopes(rows, np.asarray(state, np.float64))
         if not members.all():
             slopes = slopes * members.T
-        return rows.design.transposed_dot(slopes).T
+        return rows.kept("design", lambda: rows.design).transposed_dot(slopes).T
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> Example:

@@ -13,10 +13,10 @@ from scipy import sparse
 
 from tacit import _validate
 from tacit.errors import InvalidInput, MechanismMismatch
-from tacit.kernels.lattice import FLUSH, truncated
+from tacit.kernels.lattice import FLUSH, moment_sums, square_sums, truncated
 from tacit.kernels.rows import column_squares
 from tacit.records import Rows
-from tacit.release.query import Example, Grid, Members, Query, Sums, exponent, integer_sums, register, root_above
+from tacit.release.query import Example, Grid, Members, Query, Sums, exponent, register, root_above
 
 __all__ = ["GramSum", "MomentSum", "SquareSum", "symmetric", "upper_triangle"]
 
@@ -107,9 +107,10 @@ class MomentSum(Query):
 
     def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """Both moments by matrix products; a sparse table stays sparse."""
-        weights, X = members.astype(np.float64), self._columns(rows)
+        weights = members.astype(np.float64)
         if grid is not None:
-            return self._integers(X, members, grid.unit)
+            return np.stack([self._integers(rows, row, grid.unit) for row in weights])
+        X = self._columns(rows)
         if not sparse.issparse(X):
             v = self._centred(X)
             return np.hstack([weights @ v, weights @ np.square(v)])
@@ -119,19 +120,29 @@ class MomentSum(Query):
         count, c = weights.sum(axis=1, keepdims=True), self.centre / scale
         return np.hstack([first - count * c, second - 2 * c * first + count * c * c])
 
-    def _integers(self, X: Any, members: Members, unit: float) -> NDArray[np.int64]:
+    def _integers(self, rows: Rows, weights: Array, unit: float) -> NDArray[np.int64]:
         """The same in units of the grid; an absent entry of a sparse table contributes what a zero does."""
-        if not sparse.issparse(X):
-            return integer_sums(_with_squares(self._centred(X), unit), members)
-        column = np.repeat(np.arange(X.shape[1]), np.diff(X.indptr))
         half = np.where(self.half > 0, self.half, np.inf)
-        absent = _with_squares(self._centred(np.zeros((1, X.shape[1]))), unit)[0]
-        stored = np.clip((X.data - self.centre[column]) / half[column], -1.0, 1.0)
-        both = np.split(_with_squares(stored[None], unit)[0].astype(np.int64), 2)
-        zero = absent.astype(np.int64)
-        rest = [part - zero[len(half) * i + column] for i, part in enumerate(both)]
-        sums = [np.concatenate([_by_column(part * row[X.indices], X.indptr) for part in rest]) for row in members]
-        return np.asarray(np.array(sums) + members.sum(axis=1, keepdims=True, dtype=np.int64) * zero)
+        low, high, centre = self.low, self.high, self.centre
+        if not sparse.issparse(rows.X):
+            p = rows.X.shape[1]
+            sums = [moment_sums(rows.X, low[:p], high[:p], centre[:p], half[:p], weights, unit)]
+            if self.with_target:
+                sums.append(moment_sums(rows.y[:, None], low[p:], high[p:], centre[p:], half[p:], weights, unit))
+            return np.hstack([part.reshape(2, -1) for part in sums]).ravel()
+        X = self._columns(rows)
+        if not sparse.issparse(X):
+            return moment_sums(X, low, high, centre, half, weights, unit)
+        column = np.repeat(np.arange(X.shape[1]), np.diff(X.indptr))
+        stored = np.clip((X.data - centre[column]) / half[column], -1.0, 1.0)
+        both = _with_squares(stored, unit).astype(np.int64)
+        absent = _with_squares(np.clip(-centre / half, -1.0, 1.0), unit).astype(np.int64)
+        there = weights.astype(np.int64)
+        rest = [
+            _by_column((part - zero[column]) * there[X.indices], X.indptr)
+            for part, zero in zip(both, absent, strict=True)
+        ]
+        return np.asarray((np.stack(rest) + there.sum() * absent).ravel())
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> Example:
@@ -155,9 +166,9 @@ def _by_column(values: NDArray[np.int64], starts: NDArray[Any]) -> NDArray[np.in
 
 
 def _with_squares(v: Array, unit: float) -> Array:
-    """(v, v²) in units of the grid, rounded toward zero, the square that of the rounded v."""
+    """V and v² in units of the grid, rounded toward zero, the square that of the rounded v: (2, …)."""
     first = truncated(v, unit)
-    return np.hstack([first, truncated(np.square(first * unit), unit)])
+    return np.stack([first, truncated(np.square(first * unit), unit)])
 
 
 def _in_parts(dense: Array) -> Any:
@@ -236,7 +247,7 @@ class GramSum(Query):
 
     def grid(self, sigma: float) -> Grid:
         """Products of two entries of a row, each at most R."""
-        return Grid.of_products(sigma, 2.0 ** (2 * exponent(self.norm)))
+        return Grid.of_squares(sigma, self.norm)
 
     def scales(self, size: int) -> Array:
         """√2 off the diagonal."""
@@ -311,7 +322,7 @@ class SquareSum(Query):
         """One pass over the columns, without a copy."""
         design, weights = rows.design, 1 / np.asarray(self.reach, np.float64)
         if grid is not None:
-            return self._integers(design.scaled(weights).squared(), members, grid.unit)
+            return self._integers(rows, members, grid.unit)
         if design.sparse or not members.all():
             squares = design.scaled(weights).squared()
             squares = squares.minimum(1.0) if design.sparse else np.minimum(squares, 1.0)
@@ -323,13 +334,13 @@ class SquareSum(Query):
             sums[j] = scratch.sum()
         return np.tile(sums, (len(members), 1))
 
-    def _integers(self, squares: Any, members: Members, unit: float) -> NDArray[np.int64]:
-        if not sparse.issparse(squares):
-            return integer_sums(truncated(np.minimum(squares, 1.0), unit), members)
-        squares.data = truncated(np.minimum(squares.data, 1.0), unit)
-        parts = [slice(first, first + FLUSH) for first in range(0, squares.shape[0], FLUSH)]
-        by_rows, weights = squares.tocsr(), members.astype(np.float64)
-        return sum((weights[:, part] @ by_rows[part]).astype(np.int64) for part in parts)  # type: ignore[return-value]
+    def _integers(self, rows: Rows, members: Members, unit: float) -> NDArray[np.int64]:
+        ratio = 1 / np.asarray(self.reach, np.float64)
+        if not rows.design.sparse:
+            return np.stack([square_sums(rows.X, ratio, row.astype(np.float64), unit) for row in members])
+        squares = rows.design.scaled(ratio).squared()
+        whole = truncated(np.minimum(squares.data, 1.0), unit).astype(np.int64)
+        return np.stack([_by_column(whole * row[squares.indices], squares.indptr) for row in members])
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> Example:

@@ -14,17 +14,18 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.kernels.exact import rounded_rows
-from tacit.kernels.lattice import lattice_total, truncated
-from tacit.kernels.outer import capped_integers, integer_rows
+from tacit.kernels.lattice import PRODUCT_BITS, lattice_total, truncated
+from tacit.kernels.outer import capped_rows, integer_rows
 from tacit.kernels.rows import row_squares
 from tacit.problem.blocks import Block, GradientStep, Values
 from tacit.problem.layers import Convolution, Dense
 from tacit.problem.moments import moments_bound, moments_diameter
 from tacit.problem.network import Architecture, Hidden, Prepared, architecture
 from tacit.records import Rows
+from tacit.records.rows import BITS
 from tacit.release.blocks import BlockProblem, Grids, Sum
 from tacit.release.queries.moments import integer_gram, upper_triangle
-from tacit.release.query import Example, Grid, exponent
+from tacit.release.query import MAX_SCALE, Example, Grid, exponent
 
 __all__ = ["BlockNetwork", "LayerStatistic", "layer_size"]
 
@@ -141,14 +142,13 @@ class BlockNetwork(BlockProblem):
     # -- integers -------------------------------------------------------------------------------------------------
 
     def grid(self, block: int, sigma: float) -> Grid:
-        """Of entries for a convolution; of products of residuals and designs for a dense layer."""
-        bound, c = self.blocks[block].bound, self.network.connections[block]
-        if c.map.patches > 1:
-            return Grid.fine(sigma, bound)
+        """The finest one; for moments that of products of x and r, each of half of the bits."""
         if self.statistic is LayerStatistic.GRADIENT:
-            return Grid.of_products(sigma, 2 * bound)
-        longest = 2.0 ** (exponent(self.network.design_norm(c)) + exponent(self.residual_norms[block]))
-        return Grid.of_products(sigma / min(1.0, self._square_scale(block)), longest)
+            return Grid.fine(sigma, self.blocks[block].bound)
+        R, U = self.network.design_norm(self.network.connections[block]), self.residual_norms[block]
+        e, least = exponent(R) + exponent(U), sigma / min(1.0, self._square_scale(block))
+        bits = max(min(e - exponent(least) + MAX_SCALE, PRODUCT_BITS) // 2, 1)
+        return Grid(2.0 ** (e - 2 * bits), bits)
 
     def scales(self, block: int) -> Array | None:
         """For moments: α and the units of x over those of r, times √2 off the diagonal, for squares; 1 for products."""
@@ -172,8 +172,8 @@ class BlockNetwork(BlockProblem):
             return np.asarray(lattice_total(formed, np.ones((1, len(design)), bool), bound, grid.unit)[0])
         X, R = design[:, 0], residual[:, 0]
         if self.statistic is LayerStatistic.GRADIENT:
-            A, scales, norms = integer_rows(X, grid.bits)
-            T = capped_integers(R * -(scales / grid.unit)[:, None], bound / grid.unit / norms)
+            A, scales, norms = integer_rows(X, BITS)
+            T = capped_rows(R * -(scales / grid.unit)[:, None], bound / grid.unit / norms)
             return integer_gram(T, A.astype(np.float64))
         ok = np.isfinite(row_squares(X)) & np.isfinite(row_squares(R))  # a record that fails counts as zero, all of it
         x = _within(X[ok], self.network.design_norm(c), grid.bits)

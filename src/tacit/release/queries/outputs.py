@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.kernels.exact import coarse, half_spaces
-from tacit.kernels.outer import capped_integers, integer_rows, integer_sums_of_products, outer_sums, row_scores
+from tacit.kernels.outer import capped_rows, integer_rows, integer_sums_of_products, outer_sums, row_scores
 from tacit.kernels.rows import SHRINK, row_squares, shortened
 from tacit.problem import OneVsRest, OutputLoss, Softmax, SquaredOutputs
 from tacit.records import Rows
+from tacit.records.rows import BITS
 from tacit.release.query import Example, Grid, Members, Query, Sums, register
 
 __all__ = ["GatedOutputs", "LinearOutputs", "open_gates"]
@@ -67,7 +68,7 @@ class _Outputs(Query):
     Features are ``rows.X``, in float32 or float64; targets are ``rows.y``, class numbers or (records, K) values.
 
     On a grid a record is scale·u with integers u (scaled down to R) and contributes t·uᵀ: t holds the K slopes times
-    scale/g, rounded to integers with ‖t‖·‖u‖ ≤ C/g. The norm is measured on what is released.
+    scale/g, rounded to integers with ‖t‖·‖u‖ ≤ C/g ≤ 2³⁹. The norm is measured on what is released.
 
     In floating point slopes are multiplied by 1 − 2⁻¹⁴, after which a contribution is at most c = C(1 − 2⁻¹⁵) long,
     with all that float32 rounds in slopes and features. Sums are made in float64, in parts of m = 4096 rows, and added.
@@ -98,10 +99,6 @@ class _Outputs(Query):
     def smoothness(self) -> float:  # type: ignore[override]
         """Curvature·R²."""
         return self.loss.curvature * self.row_norm**2
-
-    def grid(self, sigma: float) -> Grid:
-        """Products of a slope and an entry; ‖u‖ ≥ 2^(bits−1), so |t| ≤ 2^bits as long as C/g ≤ 2^(2·bits−1)."""
-        return Grid.of_products(sigma, 2 * self.bound)
 
     def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """Two matrix products for each replica."""
@@ -136,7 +133,7 @@ class _Outputs(Query):
     def _slopes(self, Z: Array, batch: Rows, factors: Array, norms: Array, unit: float) -> Array:
         """The integers t of each record: slopes at outputs ``factors``·Z, of norm at most C/(g·norm)."""
         G = self.loss.gradient(Z * factors[:, None], batch.y)
-        return capped_integers(G * (factors / unit)[:, None], self.bound / unit / norms)
+        return capped_rows(G * (factors / unit)[:, None], self.bound / unit / norms)
 
 
 @register("linear-outputs")
@@ -160,8 +157,8 @@ class LinearOutputs(_Outputs):
         return np.asarray(outer_sums(G, np.ones((len(X), 1), X.dtype), X)).ravel()
 
     def _integers(self, batch: Rows, theta: Array, grid: Grid) -> NDArray[np.int64]:
-        U, scales, norms = integer_rows(batch.X, grid.bits)
-        R, W = self.row_norm, coarse(theta.reshape(self.loss.outputs, -1), grid.bits)
+        U, scales, norms = integer_rows(batch.X, BITS)
+        R, W = self.row_norm, coarse(theta.reshape(self.loss.outputs, -1), BITS)
         factors = scales * (R / np.maximum(norms * scales, R))
         T = self._slopes(row_scores(U, W), batch, factors, norms, grid.unit)
         return integer_sums_of_products(T, np.ones((len(U), 1), U.dtype), U).ravel()
@@ -220,12 +217,12 @@ class GatedOutputs(_Outputs):
 
     def _integers(self, batch: Rows, theta: Array, grid: Grid) -> NDArray[np.int64]:
         K, (P, d) = self.loss.outputs, self.gates.shape
-        U, scales, norms = integer_rows(batch.X, grid.bits)
+        U, scales, norms = integer_rows(batch.X, BITS)
         opened = half_spaces(U, self.gates)
         lifted = norms * np.sqrt(opened.sum(axis=1))
         lift = np.sqrt(2 / P) * scales
         factors = lift * (self.row_norm / np.maximum(lift * lifted, self.row_norm))
-        V = coarse(theta.reshape(K, P * d), grid.bits).reshape(K * P, d)  # sums over open gates are exact, too
+        V = coarse(theta.reshape(K, P * d), BITS).reshape(K * P, d)  # sums over open gates are exact, too
         Z = np.einsum("ikj,ij->ik", row_scores(U, V).reshape(-1, K, P), opened.astype(np.float64))
         T = self._slopes(Z, batch, factors, lifted, grid.unit)
         return integer_sums_of_products(T, opened.astype(U.dtype), U).ravel()

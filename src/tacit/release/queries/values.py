@@ -163,7 +163,8 @@ class _AtCoefficients(Statistic):
     v: Array
 
     def _predictions(self, rows: Rows) -> Array:
-        return rows.design.dot(self.v)
+        """X·v of each record by itself, to the bit."""
+        return rows.integers.dot(self.v) * rows.integers.scales
 
     def __call__(self, rows: Rows) -> Array:
         """One number per record."""
@@ -193,7 +194,7 @@ class SlopeNorm(_AtCoefficients):
     def __call__(self, rows: Rows) -> Array:
         """One number per record."""
         slope = np.abs(self.loss.derivative(self._predictions(rows), rows.y))
-        norms = rows.kept("row norms", rows.design.row_norms) / np.sqrt(rows.X.shape[1])
+        norms = rows.integers.norms * rows.integers.scales / np.sqrt(len(self.v))
         return np.asarray(np.log2(np.maximum(slope * norms, SMALLEST)))
 
 
