@@ -11,6 +11,7 @@ from scipy import sparse
 
 from tacit.accounting import certify
 from tacit.errors import MechanismMismatch
+from tacit.kernels.softmax import softmax
 from tacit.maps import NonnegativeRows
 from tacit.mechanism import Adjacency, Mechanism
 from tacit.problem import OneVsRest, Softmax, SquaredOutputs
@@ -306,3 +307,12 @@ def test_a_total_that_knows_no_grid_is_refused_before_anything_is_read(monkeypat
         pytest.raises(MechanismMismatch, match="no integer sums"),
     ):
         BlockDescent(plan, problem).solve(session)
+
+
+def test_our_own_exponential_is_the_exponential():
+    Z = -np.abs(np.random.default_rng(0).normal(size=(5000, 2))) * 200
+    Z[:, 0] = 0.0
+    ours, theirs = softmax(Z)[:, 1], np.exp(Z[:, 1]) / (1 + np.exp(Z[:, 1]))
+    np.testing.assert_allclose(ours, theirs, rtol=1e-14, atol=1e-300)
+    np.testing.assert_array_equal(softmax(np.array([[-1e300, 0.0], [-np.inf, 3.0]])), [[0.0, 1.0], [0.0, 1.0]])
+    assert np.isnan(softmax(np.array([[np.nan, 0.0]]))).all()

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.errors import InvalidInput
+from tacit.kernels.logistic import logistic
 from tacit.kernels.rows import row_squares
 from tacit.kernels.softmax import softmax_gradient
 
@@ -137,8 +138,7 @@ class OneVsRest(OutputLoss):
 
     def gradient(self, Z: Rows, target: Rows) -> Rows:
         """Sigmoid(z_k) − 1(k = y), clipped to ±a."""
-        with np.errstate(over="ignore"):
-            P = 1 / (1 + np.exp(-Z))
+        P = logistic(Z).astype(Z.dtype)
         P[np.arange(len(P)), target] -= 1
         return np.clip(P, -self.clip, self.clip)
 
