@@ -140,7 +140,7 @@ class OneVsRest(OutputLoss):
         """Sigmoid(z_k) − 1(k = y), clipped to ±a."""
         P = logistic(Z).astype(Z.dtype)
         P[np.arange(len(P)), target] -= 1
-        return np.clip(P, -self.clip, self.clip)
+        return np.asarray(np.clip(P, -self.clip, self.clip))
 
     def value(self, Z: Rows, target: Rows) -> Rows:
         """Σ_k φ_a(z_k): logistic, continued linearly where its slope exceeds a."""

@@ -71,10 +71,11 @@ class _Outputs(Query):
     scale/g, rounded to integers with ‖t‖·‖u‖ ≤ C/g ≤ 2³⁹. The norm is measured on what is released.
 
     In floating point slopes are multiplied by 1 − 2⁻¹⁴, after which a contribution is at most c = C(1 − 2⁻¹⁵) long,
-    with all that float32 rounds in slopes and features. Sums are made in float64, in parts of m = 4096 rows, and added.
-    An addition is off by at most 2⁻⁵³ of its result, and no partial sum of n records is longer than n·c. Hence a
-    computed sum is at most n(m + n/m)·2⁻⁵³·c from the exact one; two of them move by at most c(1 + n(m + n/m)·2⁻⁵²) if
-    a record vanishes, and by twice that if it is replaced: within C and 2C for n ≤ 2²⁴ records.
+    with all that float32 rounds in slopes and features. Sums are made in float64, in parts of m rows (512 to 4096, as
+    records come), which are added. Any order of m additions is off by at most m·2⁻⁵³ of what is added, no partial sum
+    of n records is longer than n·c, and there are at most 2n/m sums of parts. Hence a computed sum is at most
+    n(m + 2n/m)·2⁻⁵³·c from the exact one: a record that vanishes moves it by at most c(1 + n(m + 2n/m)·2⁻⁵²), and one
+    that is replaced by twice that, which is within C and 2C for n ≤ 2²² records.
 
     Attributes:
         loss: of the outputs, clipped.
