@@ -15,7 +15,7 @@ from tacit.release import QUERIES, Sweep, open_session, sensitivity
 from tacit.release.queries import VectorSum
 from tacit.release.query import Query
 
-EXACT = {name: cls for name, cls in QUERIES.items() if not issubclass(cls, Sweep) and name != "torch-gradient"}
+EXACT = {name: cls for name, cls in QUERIES.items() if not issubclass(cls, Sweep) and name != "per-record-gradients"}
 RATIOS = (0.003, 0.4, 20.0)
 
 
