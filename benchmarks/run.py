@@ -29,6 +29,8 @@ ONCE = (
     "quadratic",
     "sketches",
     "steps",
+    "exact_cost",
+    "exact_chains",
     "exact_blocks",
 )
 ALL = (*ONCE, *ACCUMULATE)

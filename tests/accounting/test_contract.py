@@ -22,6 +22,7 @@ from tacit.mechanism import (
     CorrelatedNoise,
     Cyclic,
     CyclicPoisson,
+    Evidence,
     FrozenArray,
     FullBatch,
     Independent,
@@ -168,6 +169,38 @@ def test_assumptions_and_theorem_are_stated(theorem):
         assert theorem.assumptions(m)
         assert all(a.text and str(a).endswith("]") for a in theorem.assumptions(m))
     assert theorem.reference
+
+
+@EACH
+def test_the_arithmetic_is_an_assumption_of_every_theorem_and_changes_no_number(theorem):
+    for part in covered(theorem)[:3]:
+        exact = in_arithmetic(part, "exact")
+        for one, evidence, word in ((part, Evidence.DECLARED, "floating"), (exact, Evidence.ENFORCED, "integers")):
+            (found,) = {a for a in theorem.assumptions(one) if a.text.startswith("arithmetic: ")}
+            assert (found.evidence, word in found.text) == (evidence, True)
+            certificate = certify(one, theorem=theorem.id)
+            assert certificate.arithmetic == ("float" if one is part else "exact")
+            assert str(found) in certificate.describe()
+        assert epsilon(theorem, exact) == epsilon(theorem, in_arithmetic(exact, "float"))
+
+
+def in_arithmetic(part, arithmetic):
+    if isinstance(part, Mechanism):
+        noise = part.noise.rounded(24) if isinstance(part.noise, CorrelatedNoise) else part.noise
+        return replace(part, arithmetic=arithmetic, noise=noise)
+    return replace(part, base=tuple(in_arithmetic(one, arithmetic) for one in part.base))
+
+
+def test_one_float_part_makes_a_plan_float():
+    exact = Mechanism(adjacency="zero-out", ratio=0.5, steps=3, arithmetic="exact")
+    plain, trials = replace(exact, arithmetic="float"), Trials(3.0)
+    assert certify(Plan.of(exact, exact)).arithmetic == "exact"
+    assert (certify(exact) + certify(plain)).arithmetic == "float"
+    assert certify(Selection(base=(exact,), trials=trials, holdout=(plain,))).arithmetic == "float"
+    assert certify(Selection(base=(exact,), trials=trials, holdout=(exact,))).arithmetic == "exact"
+    assert Certificate.from_json(certify(exact).to_json()).arithmetic == "exact"
+    texts = [a.text for a in certify(Plan.of(exact, plain)).assumptions]
+    assert sum(text.startswith("arithmetic: ") for text in texts) == 2
 
 
 def test_a_theorem_without_examples_is_told_what_to_write(monkeypatch):

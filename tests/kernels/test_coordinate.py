@@ -6,6 +6,8 @@ import scipy.sparse
 from sklearn.linear_model import Lasso, LogisticRegression
 
 from tacit.kernels import coordinate as kernels
+from tacit.kernels import sweeps
+from tacit.kernels.lattice import FLUSH
 
 LOSSES = {"squared": (0, 1.0), "Huber": (1, 0.7), "logistic": (2, 0.0), "smoothed hinge": (3, 0.4)}
 # One loss with unbounded and one with bounded derivative: blocks share the derivative with the sweeps.
@@ -223,6 +225,158 @@ def test_no_record_exceeds_the_bound_of_a_block(loss, parameter):
 def test_a_row_major_matrix_is_refused():
     with pytest.raises(ValueError, match="Fortran"):
         kernels.coordinate_sum_dense(np.ones((3, 2)), np.zeros(3), 0, 1.0, 0, 1.0)
+
+
+# -- on a grid ----------------------------------------------------------------------------------------------------
+
+
+UNIT = 2.0**-20
+ROWS = ([1.0, -2.0, 1.0], [1e200, 1e-200, 0.0], [1e-170, 0, 1e100], [3e299, -1e300, 1e292], [1.7e308, 9e307, 1e308])
+LAYOUTS = pytest.mark.parametrize("layout", ["float64", "float32", "CSC"])
+
+
+def integer_sum(layout, X, z, j, clip, loss, parameter, unit=UNIT):
+    if layout == "CSC":
+        return kernels.coordinate_sum_sparse(*columns(X), z, j, clip, loss, parameter, unit)
+    return kernels.coordinate_sum_dense(X, z, j, clip, loss, parameter, unit)
+
+
+def integer_block(layout, X, z, block, whiten, bound, loss, parameter, unit=UNIT):
+    rest = (z, block, whiten, bound, loss, parameter, unit)
+    return (
+        kernels.block_sum_sparse(*columns(X), z.size, *rest) if layout == "CSC" else kernels.block_sum_dense(X, *rest)
+    )
+
+
+FINEST = (2.0**-52, 2.0**52)
+"""A grid on which every bit of one record's term shows; the other records are zero, so their sum is exact."""
+
+
+def every_bit(layout, X, z, loss, parameter):
+    """The sum of column 1 and of a block, on the finest grid; zeros are stored in CSC, too."""
+    kind, (n, p) = kernels._kind(loss, parameter), X.shape
+    block, whiten, out = np.array([2, 0, 1]), np.array([1.0, 3.0, 0.2]), np.zeros(3, np.int64)
+    noise, sums = np.zeros(1, np.int64), []
+    if layout == "CSC":
+        data, rows, starts = X.T.ravel().astype(float), np.tile(np.arange(n, dtype=np.int32), p), np.arange(p + 1) * n
+        sums.append(sweeps.column_sum_sparse(*kind, FINEST, data[n : 2 * n], rows[:n], z, 3.0, noise, 0))
+        sweeps.block_sum_sparse(*kind, FINEST, (data, rows, starts), z, block, whiten, 0.8, out)
+    else:
+        sums.append(sweeps.column_sum(*kind, FINEST, z, X.T[1], 3.0, noise, 0))
+        sweeps.block_sum(*kind, FINEST, X.T, z, block, whiten, 0.8, out)
+    return [*sums, *out]
+
+
+@EACH_LOSS
+@LAYOUTS
+def test_every_bit_of_a_term_is_a_function_of_its_record(layout, loss, parameter):
+    """In the vectorised body of a loop or in its remainder: the same as alone."""
+    rng, kind = np.random.default_rng(5), np.float32 if layout == "float32" else np.float64
+    for n in (2, 7, 8, 9, 31, 32, 33, 63, 64, 65, 97, 130):
+        for i in range(n):
+            X, z = np.zeros((n, 3), kind, order="F"), rng.normal(size=n)
+            X[i] = rng.normal(size=3) * rng.choice([0.1, 1.0, 5.0])
+            alone = every_bit(layout, np.asfortranarray(X[i : i + 1]), z[i : i + 1], loss, parameter)
+            assert every_bit(layout, X, z, loss, parameter) == alone
+
+
+@EACH_LOSS
+@LAYOUTS
+def test_integers_are_those_of_each_record_alone(layout, loss, parameter):
+    """Beside other rows, and whatever z is."""
+    rng = np.random.default_rng(5)
+    for n in (1, 2, 3, 7, 8, 9, 15, 16, 17, 33, 100, 1023, 1025, 1100):
+        X, z, *_ = problem(n, n, 3, dtype=np.float32 if layout == "float32" else np.float64)
+        z[rng.random(n) < 0.1] = rng.choice(MAD)
+        block, whiten = np.array([2, 0, 1]), np.array([1.0, 3.0, 0.2])
+        total, together = 0, np.zeros(3, np.int64)
+        for i in range(n):
+            row, one = np.asfortranarray(X[i : i + 1]), z[i : i + 1]
+            total += integer_sum(layout, row, one, 1, 0.3, loss, parameter)
+            together += integer_block(layout, row, one, block, whiten, 0.8, loss, parameter)
+        assert integer_sum(layout, X, z, 1, 0.3, loss, parameter) == total
+        np.testing.assert_array_equal(integer_block(layout, X, z, block, whiten, 0.8, loss, parameter), together)
+
+
+@EACH_LOSS
+@LAYOUTS
+def test_predictions_of_a_sweep_are_those_of_each_record_alone(layout, loss, parameter):
+    """Given what was released: the rows of a table, of its first rows, and of the table among others."""
+    for n in (1, 5, 8, 13, 67):
+        X, z, w, order, (noise, _, *rest) = problem(n, n, 5, dtype=np.float32 if layout == "float32" else np.float64)
+        other = np.asfortranarray(np.concatenate([X[::-1], 1 - X, X[: n // 2]]))
+        ends = []
+        for table, start in ((X, z), (other, np.concatenate([z[::-1], z, z[: n // 2]]))):
+            at, now = start.copy(), w.copy()
+            for k, j in enumerate(order):
+                if layout == "CSC":
+                    kernels.apply_sparse(*columns(table), at, now, j, 9 * noise[k], *rest)
+                else:
+                    kernels.apply_dense(table, at, now, j, 9 * noise[k], *rest)
+            ends.append(at)
+        assert ends[1][:n][::-1].tobytes() == ends[0].tobytes()
+        assert ends[1][2 * n :].tobytes() == ends[0][: n // 2].tobytes()
+
+
+@LAYOUTS
+def test_a_sweep_on_a_grid_is_sum_then_apply_to_the_bit(layout):
+    for seed, n, K in [(0, 67, 23), (1, 1, 3), (2, 2 * FLUSH + 5, 11)]:
+        X, z, w, order, (noise, clip, *rest) = problem(seed, n, 5, K, np.float32 if layout == "float32" else np.float64)
+        R = np.rint(noise / UNIT).astype(np.int64)
+        z1, w1, total = z.copy(), w.copy(), np.zeros(5)
+        call = (z1, w1, order, R, clip, *rest, kernels.LOGISTIC, 0.0, total, UNIT)
+        if layout == "CSC":
+            kernels.sweep_sparse(*columns(X), n, *call)
+        else:
+            kernels.sweep_dense(X, *call)
+        for k, j in enumerate(order):
+            noisy = clip[j] * (UNIT * float(integer_sum(layout, X, z, j, clip[j], kernels.LOGISTIC, 0.0) + R[k]))
+            if layout == "CSC":
+                kernels.apply_sparse(*columns(X), z, w, j, noisy, *rest)
+            else:
+                kernels.apply_dense(X, z, w, j, noisy, *rest)
+        assert (z.tobytes(), w.tobytes()) == (z1.tobytes(), w1.tobytes())
+
+
+@pytest.mark.parametrize("layout", ["float64", "CSC"])
+def test_sums_beyond_the_integers_of_a_float_are_exact(layout):
+    """Odd numbers near 2³⁹, more than 2¹⁴ of them: their sum has more bits than a float."""
+    n, unit = 3 * FLUSH + 7, 2.0**-39
+    X, z = np.ones((n, 1), order="F"), np.full(n, 1 - 2.0**-39)
+    q = integer_sum(layout, X, z, 0, 1.0, kernels.SQUARED, 0.0, unit)
+    assert q == n * (2**39 - 1) > 2**53
+    assert float(q) != q
+    block = integer_block(layout, np.asfortranarray(X * [1.0, 0.0]), z, np.arange(2), np.ones(2), 4.0, 0, 0.0, unit)
+    assert block.tolist() == [n * int((1 - 2.0**-39) / 4 * 2**39 * (1 - 10 * 2.0**-52)), 0]
+
+
+@EACH_LOSS
+def test_no_integer_exceeds_its_bound_whatever_z_is(loss, parameter):
+    """Without a tolerance, for numbers and for blocks."""
+    rng = np.random.default_rng(0)
+    for unit in (2.0**-39, 2.0**-20, 0.5, 4.0):
+        most = int(1 / unit) if unit <= 1 else 0
+        for value in (*MAD, 1e-170, *rng.normal(size=30)):
+            for row in (*ROWS, rng.normal(size=3)):
+                X, z = np.asfortranarray([row]), np.full(1, value)
+                for clip in (1e-300, 0.1, 1e200):
+                    assert abs(integer_sum("float64", X, z, 0, clip, loss, parameter, unit)) <= most
+                    found = [
+                        integer_block(layout, X, z, np.arange(3), np.full(3, 1 / clip), 3**0.5, loss, parameter, unit)
+                        for layout in ("float64", "CSC")
+                    ]
+                    np.testing.assert_array_equal(*found)
+                    assert sum(int(q) ** 2 for q in found[0]) <= most**2
+
+
+def test_grids_and_noise_that_do_not_fit_are_refused():
+    X, z, w, order, (noise, *rest) = problem(0)
+    for unit in (0.3, 2.0**-40):
+        with pytest.raises(ValueError, match="power of two"):
+            kernels.coordinate_sum_dense(X, z, 0, 1.0, 0, 1.0, unit)
+    for kind, unit in ((np.float64, UNIT), (np.int64, None)):
+        with pytest.raises(ValueError, match="noise must be"):
+            kernels.sweep_dense(X, z, w, order, noise.astype(kind), *rest, 0, 1.0, np.zeros(5), unit)
 
 
 def quiet(n, p, sweeps, smooth, alpha, beta):

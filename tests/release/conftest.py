@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,8 @@ import pytest
 from tacit.accounting import Certificate
 from tacit.records import InMemory, Records
 from tacit.release import Session, open_session
+
+sys.path.insert(0, str(Path(__file__).parent))  # lattice_attack
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from tacit.accounting import certificate as certificate_module
 from tacit.accounting import certify
 from tacit.accounting.block_sweeps import BlockShift
 from tacit.accounting.curve import Gaussian
-from tacit.accounting.last_iterate import noisy_cyclic_mu
+from tacit.accounting.cyclic import noisy_cyclic_mu
 from tacit.audit import audit_gdp
 from tacit.mechanism import (
     BlockSweeps,
@@ -176,7 +176,7 @@ def test_noise_reused_on_resume_is_caught(monkeypatch):
     audit = audit_gdp(resumed(pair[0], m, HERE), resumed(pair[1], m, THERE), N)
     assert not audit.verdict(certify(m)).violated
     right = Channel._noise  # forgets the step, and what the noise hides
-    monkeypatch.setattr(Channel, "_named", lambda self, clean, sigma: b"")
+    monkeypatch.setattr(Channel, "_named", lambda self, *named: b"")
     monkeypatch.setattr(Channel, "_noise", lambda self, sigma, index, *rest: right(self, sigma, 0, *rest))
     audit = audit_gdp(resumed(pair[0], m, HERE), resumed(pair[1], m, THERE), N)
     assert audit.verdict(certify(m)).violated

@@ -10,9 +10,9 @@ import pytest
 from tacit.accounting import certify
 from tacit.errors import InvalidInput, MechanismMismatch
 from tacit.mechanism import Cyclic, Evidence, Mechanism, Partition, Schedule
-from tacit.problem import Squared
+from tacit.problem import Block, GradientStep, Squared
 from tacit.records import Rows
-from tacit.release import GradientChain, contraction
+from tacit.release import BlockChain, GradientChain, contraction
 from tacit.release.queries import LossGradient, VectorSum
 
 LEAST_SQUARES = LossGradient(Squared(), 1.0, 1.0)
@@ -153,3 +153,33 @@ def test_add_remove_is_refused_because_the_chain_divides_by_n(run):
     m = dataclasses.replace(chain(k=1).mechanism(LEAST_SQUARES, 3.0), adjacency="add-remove")
     with pytest.raises(MechanismMismatch, match="divides by n"):
         run(chain(k=1), LEAST_SQUARES, m)
+
+
+def test_a_step_beyond_the_public_ball_does_not_expand():
+    """Gradients clip θ beyond 1e9: were that a part of the gradient alone, c = 1 would be √2 (errata T17)."""
+    query = LossGradient(Squared(), 1e12, 2**0.5)  # β = 2
+    rows, one = Rows(np.ones((1, 2)), np.zeros(1)), np.ones((1, 1), bool)
+    c = GradientChain(Schedule.constant(1.0, 2), 0.0, 1, 1)
+    assert c.mechanism(query, 1.0).view.lipschitz.max == pytest.approx(1.0)
+
+    def step(theta):
+        x = c.query_state(theta, 0, 0)
+        return c.advance(x, query.total(rows, x, one), 0, 0)
+
+    with pytest.raises(InvalidInput, match="radius must not exceed"):
+        chain(radius=2e9)
+    worst = 0.0
+    for far in ([[1e9, -1e9]], [[2e9, -1e9]], [[3e9, 2e9]], [[-5e9, 1e9]]):
+        for move in ([[1e3, 0.0]], [[0.0, 1e3]], [[1e3, -1e3]], [[1e8, 3e8]]):
+            a, b = np.array(far), np.array(far) + move
+            worst = max(worst, np.linalg.norm(step(a) - step(b)) / np.linalg.norm(a - b))
+    assert worst <= 1 + 1e-6
+
+
+def test_blocks_beyond_the_public_box_are_projected():
+    """Sums take entries beyond 1e25 as 1e25; so does the step, or its coupling would not be what is stated."""
+    block = Block("w", np.zeros(2), 1.0, GradientStep(0.5))
+    c = BlockChain((block,), 10, 1)
+    x = c.query_state(np.array([3e25, -2.0]), 0, 0)
+    np.testing.assert_array_equal(x, [1e25, -2.0])
+    np.testing.assert_array_equal(c.advance(x, np.zeros(2), 0, 0), [1e25, -2.0])

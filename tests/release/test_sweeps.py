@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import pytest
 from scipy import sparse, stats
@@ -9,10 +11,12 @@ from scipy import sparse, stats
 from tacit.accounting import certify
 from tacit.errors import BudgetExhausted, MechanismMismatch
 from tacit.mechanism import Mechanism, Poisson, Schedule
+from tacit.noise.rounded import rounded_normal
 from tacit.problem import ElasticNet, Squared
 from tacit.records import InMemory, Rows
 from tacit.release import Streams, register
 from tacit.release.queries import Blocks, CoordinateSweep, VectorSum
+from tacit.release.query import Bounded, Grid
 
 STEPS = 6
 CERTIFICATE = certify(Mechanism(adjacency="replace-one", ratio=0.5, steps=STEPS))
@@ -73,7 +77,7 @@ def test_sampled_mechanisms_and_unregistered_sweeps_are_refused(three):
 def test_the_budget_is_spent_before_the_sweep_runs(three, monkeypatch):
     session = three()
 
-    def interrupted(self, rows, state, noise):
+    def interrupted(self, rows, state, noise, grid):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(CoordinateSweep, "run", interrupted)
@@ -155,6 +159,78 @@ def test_a_hundred_thousand_released_numbers_have_the_certified_noise(opened, fo
     assert stats.kstest(z, "norm").pvalue > 1e-2
     for wrong in (0.97, 1.03):
         assert stats.kstest(z, "norm", args=(0, wrong)).pvalue < 1e-3
+
+
+# -- exact ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ratio", ["constant", "varying"])
+@pytest.mark.parametrize("form", ["dense", "sparse", "one block"])
+def test_exact_noise_is_that_of_the_stream_on_one_grid(opened, form, ratio):
+    """Records without features: what moves a coordinate is step·clip·√|U|·g·R/n, R of the session's own stream."""
+    p = 5000
+    releases = 1 if form == "one block" else p
+    ratios = np.full(releases, 0.5)
+    if ratio == "varying":
+        ratios[::2] = 0.03
+    certificate = certify(
+        Mechanism(adjacency="replace-one", ratio=Schedule(ratios), steps=releases, arithmetic="exact")
+    )
+    blocks = Blocks(np.random.default_rng(0).permutation(p), np.full(releases, p // releases))
+    one = CoordinateSweep(Squared(), ElasticNet.of(p), blocks, clips=np.ones(p), steps=np.ones(p), divisor=4)
+    records = InMemory(np.zeros((3, p), order="F") if form == "dense" else sparse.csc_array((3, p)), np.ones(3))
+    w = opened(certificate, records, random_state=7).sweep(one, np.zeros(p))
+
+    sigma = np.nextafter(2 / ratios, np.inf)
+    grid = one.grid(sigma.max())
+    scale = sigma / grid.unit
+    assert scale.max() <= 2.0**36
+    (rows,) = records.parts()
+    content = one.fingerprint(rows, one.start(rows, np.zeros(p)))
+    name = hashlib.sha256(repr(grid).encode() + scale.tobytes() + content).digest()
+    stream = Streams(7).child(f"{certificate.digest}/0").at("sweep", 0, name)
+    R = rounded_normal(stream, np.repeat(scale, p // releases))
+    np.testing.assert_allclose(-4 * w[blocks.members] / np.sqrt(p // releases), R * grid.unit, rtol=1e-12)
+    assert stats.kstest(R / np.repeat(scale, p // releases), "norm").pvalue > 1e-2
+
+
+def test_names_of_exact_noise_hold_grid_and_scale(three):
+    """One key and one content, other grids or bounds: no word is used again."""
+
+    class Coarse(Bounded):
+        def __init__(self, bound, unit):
+            self.bound, self.unit = bound, unit
+
+        def grid(self, sigma):
+            return Grid(self.unit)
+
+    certificate = certify(Mechanism(adjacency="replace-one", ratio=0.5, steps=400, arithmetic="exact"))
+    kept, sizes = three(certificate=certificate).checkpoint(), np.full(400, 10)
+    drawn = {}
+    for bound, unit in ((1.0, 0.25), (1.0, 0.5), (2.0, 0.25), (2.0, 0.5)):
+        channel = three(certificate=certificate, resume=kept)._channel(0)
+        noise, grid = channel.take_all(Coarse(bound, unit), sizes, lambda: b"content")
+        assert grid == Grid(unit)
+        assert channel.steps_left == 0
+        drawn[bound, unit] = noise * unit / bound
+    correlations = np.corrcoef(np.array(list(drawn.values())))[np.triu_indices(4, 1)]
+    assert np.abs(correlations).max() < 0.08
+    again, _ = (
+        three(certificate=certificate, resume=kept)._channel(0).take_all(Coarse(1.0, 0.25), sizes, lambda: b"content")
+    )
+    np.testing.assert_array_equal(again * 0.25, drawn[1.0, 0.25])
+
+
+def test_an_exact_sweep_repeats_or_draws_afresh(three):
+    certificate = certify(Mechanism(adjacency="replace-one", ratio=0.5, steps=STEPS, arithmetic="exact"))
+    session = three(certificate=certificate)
+    kept = session.checkpoint()
+    first = end(session)
+    assert session.steps_left() == 0
+    np.testing.assert_array_equal(first, end(three(certificate=certificate, resume=kept)))
+    other = end(three(table(0.9), certificate, resume=kept))
+    assert np.abs((other - noiseless(table(0.9))) - (first - noiseless(table()))).max() > 1e-3
+    assert not np.allclose(end(three(certificate=certificate)), end(three(certificate=certificate)))
 
 
 def test_a_sweep_is_registered_as_any_query():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,8 +11,9 @@ from scipy import sparse, stats
 from sklearn.linear_model import Lasso, LogisticRegression
 from solving import PRIVATE, SILENT, certified, curvature, dense, many, objective, problem, solve
 
-from tacit.accounting import gdp_mu
+from tacit.accounting import certify, gdp_mu
 from tacit.errors import InvalidInput
+from tacit.mechanism import Plan
 from tacit.problem import Logistic
 from tacit.records import InMemory, Rows
 from tacit.release import open_session
@@ -239,6 +241,22 @@ def test_without_noise_every_sampling_finds_the_optimum(sampling, form, data):
     model = LogisticRegression(C=1 / (300 * 0.01), fit_intercept=False, tol=1e-10, max_iter=1000).fit(X, labels)
     best = objective(task, records, model.coef_[0])
     assert objective(task, records, solve(solver, task, records)) == pytest.approx(best, rel=1e-5)
+
+
+@pytest.mark.parametrize("form", [np.asarray, sparse.csc_array])
+@pytest.mark.parametrize("sampling", ["shuffled", "nice"])
+def test_exact_arithmetic_ends_where_floats_end(sampling, form, data):
+    """Also with the private smoothness, whose sum is one of integers, too."""
+    X, y, labels = data
+    solver = CoordinateDescent(sampling, 3, passes=40, clip=100.0, smoothness="private")
+    for task, records in (problem(X, y, form=form, l1=0.05), problem(X, labels, Logistic(), form=form, l2=0.01)):
+        ends = []
+        for arithmetic in ("exact", "float"):
+            parts = [replace(part, arithmetic=arithmetic) for part in solver.plan(task, SILENT)]
+            with open_session(certify(Plan.of(*parts), delta=SILENT.delta), records, random_state=0) as session:
+                ends.append(solver.solve(task, SILENT, session).v)
+        np.testing.assert_allclose(*ends, atol=2e-4)  # noise of their own, at a budget that leaves almost none
+        assert np.abs(ends[0]).max() > 0.1
 
 
 def test_averaging_replaces_the_iterate_by_its_rounds_mean(small):

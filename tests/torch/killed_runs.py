@@ -30,8 +30,8 @@ def watch(side: Path, mutant: str) -> None:
     total, release = PerRecordGradients.total, plan._Run.release
     clean: list[np.ndarray] = []
 
-    def summed(self: Any, rows: Any, state: Any, members: Any) -> Any:
-        clean.append(total(self, rows, state, members))
+    def summed(self: Any, rows: Any, state: Any, members: Any, grid: Any) -> Any:
+        clean.append(total(self, rows, state, members, grid))
         return clean[-1].copy()
 
     def released(self: Any, query: Any, theta: Any) -> Any:

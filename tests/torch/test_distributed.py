@@ -32,7 +32,7 @@ model = nn.Sequential(nn.Linear(4, 400), nn.Tanh(), nn.Linear(400, 3)).double()
 ledger = Ledger("{folder}/b.ledger", 500.0, 1e-3, adjacency="zero-out") if rank == 0 and {sigma} > 1 else None
 plan = TrainingPlan(
     60, noise_multiplier={sigma}, delta=1e-4, batch_size=12, steps=12, bands=4, momentum=0.5,
-    random_state={seed}, ledger=ledger,
+    random_state={seed}, ledger=ledger, **{more},
 )
 try:
     for batch in plan.batches((X, Y)):
@@ -50,9 +50,9 @@ os._exit(0)  # gloo's threads sometimes abort a process that ends by itself
 """
 
 
-def two(tmp_path, monkeypatch, *, differ: bool = False, sigma: float = 1e-12, seed: int | None = 3):
+def two(tmp_path, monkeypatch, *, differ: bool = False, sigma: float = 1e-12, seed: int | None = 3, **more):
     monkeypatch.setenv("TACIT_STATE_DIR", str(tmp_path / "state"))
-    script = textwrap.dedent(SCRIPT).format(folder=tmp_path, differ=differ, sigma=sigma, seed=seed)
+    script = textwrap.dedent(SCRIPT).format(folder=tmp_path, differ=differ, sigma=sigma, seed=seed, more=more)
     team = [
         subprocess.Popen(
             [sys.executable, "-c", script, str(r)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -62,14 +62,13 @@ def two(tmp_path, monkeypatch, *, differ: bool = False, sigma: float = 1e-12, se
     return [(*process.communicate(timeout=180), process.returncode) for process in team]
 
 
-def alone(sigma: float) -> dict[str, torch.Tensor]:
+def alone(sigma: float, **more) -> dict[str, torch.Tensor]:
     g = torch.Generator().manual_seed(0)
     X, Y = torch.randn(60, 4, generator=g, dtype=torch.float64), torch.randint(0, 3, (60,), generator=g)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 400), nn.Tanh(), nn.Linear(400, 3)).double()
-    plan = TrainingPlan(
-        60, noise_multiplier=sigma, delta=1e-4, batch_size=12, steps=12, bands=4, momentum=0.5, random_state=3
-    )
+    settings = {"delta": 1e-4, "batch_size": 12, "steps": 12, "bands": 4, "momentum": 0.5, "random_state": 3}
+    plan = TrainingPlan(60, noise_multiplier=sigma, **settings, **more)
     for batch in plan.batches((X, Y)):
         plan.step(model, nn.CrossEntropyLoss(), batch)
     return model.state_dict()
@@ -82,6 +81,17 @@ def test_two_processes_are_one(tmp_path, monkeypatch):
     for name, value in alone(1e-12).items():
         assert torch.equal(here[name], there[name])
         torch.testing.assert_close(here[name], value, rtol=0, atol=1e-6)
+
+
+def test_in_exact_arithmetic_two_processes_are_one_to_the_bit(tmp_path, monkeypatch):
+    """Integers add up to the same sum, whoever adds them."""
+    exact = {"arithmetic": "exact", "chunk_size": 1}
+    for out, err, code in two(tmp_path, monkeypatch, sigma=0.5, **exact):
+        assert code == 0, (out, err)
+    here, there = (torch.load(tmp_path / f"{r}.pt") for r in range(2))
+    for name, value in alone(0.5, **exact).items():
+        assert torch.equal(here[name], there[name])
+        assert torch.equal(here[name], value)
 
 
 def test_noise_is_added_exactly_once(tmp_path, monkeypatch):

@@ -342,8 +342,8 @@ def test_two_runs_from_one_checkpoint_do_not_cancel_each_others_noise(tmp_path, 
     clean: list[np.ndarray] = []
     kept = PerRecordGradients.total
 
-    def spy(self, rows, state, members):
-        clean.append(kept(self, rows, state, members))
+    def spy(self, rows, state, members, grid):
+        clean.append(kept(self, rows, state, members, grid))
         return clean[-1].copy()
 
     monkeypatch.setattr(PerRecordGradients, "total", spy)

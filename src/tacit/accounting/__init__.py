@@ -11,14 +11,9 @@ from tacit.accounting.block_sweeps import block_sweep_mu
 from tacit.accounting.calibration import Calibration, banded_noise_multiplier, calibrate, max_feasible
 from tacit.accounting.certificate import Bound, Certificate, certify, compare_theorems
 from tacit.accounting.curve import Curve, Gaussian, Profile, Sampled, compose
+from tacit.accounting.cyclic import noisy_cyclic_delta, noisy_cyclic_mu
 from tacit.accounting.gdp import gdp_delta, gdp_epsilon, gdp_mu
-from tacit.accounting.last_iterate import (
-    OptimalShifts,
-    last_iterate_mu,
-    last_iterate_shifts,
-    noisy_cyclic_delta,
-    noisy_cyclic_mu,
-)
+from tacit.accounting.last_iterate import OptimalShifts, last_iterate_mu, last_iterate_shifts
 from tacit.accounting.poisson import poisson_epsilon
 from tacit.accounting.selection import selection_epsilon
 from tacit.accounting.theorem import Assumption, Gap, Theorem, theorem_named, theorems

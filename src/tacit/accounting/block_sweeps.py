@@ -9,6 +9,9 @@ interpolated and the real chain, any shifts a_i are allowed that keep
 and the last iterate is μ-GDP with μ² = Σ a_i²/s_i². Solving for the distances z ≥ 0 instead of the shifts makes this
 a non-negative least-squares problem; every feasible z is a valid bound, so the solver's tolerance cannot break it.
 
+In exact arithmetic the blocks move on a lattice of unit g, computed within ρ_i of the ideal map: as for a single block
+(``tacit.accounting.last_iterate``), d_i grows by g(√d_i + Σ_j L_ij √d_j) + 2ρ_i in every sweep.
+
 Summing hidden-state bounds of the blocks, or using a joint Lipschitz constant of a sweep, is *not* valid (errata E6):
 the other blocks' trajectories carry the record, too.
 """
@@ -131,8 +134,8 @@ class BlockShift(ChainTheorem):
         k = self.period(mechanism)
         worst = 0.0
         for j in range(k):
-            visited = np.zeros_like(d)
-            visited[j::k] = d[j::k]
+            visited = np.tile(view.rounding_shift(), (len(d), 1))
+            visited[j::k] += d[j::k]
             worst = max(worst, block_sweep_mu(view.coupling.values, visited, s))
         return Gaussian(worst if math.isfinite(worst) else math.inf)
 

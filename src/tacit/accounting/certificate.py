@@ -21,7 +21,7 @@ from tacit._digits import format_up
 from tacit.accounting.curve import Curve, Gaussian, compose
 from tacit.accounting.theorem import EVERY_ITERATE, Assumption, Theorem, theorem_named, theorems
 from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
-from tacit.mechanism import Adjacency, Part, Plan, Start
+from tacit.mechanism import Adjacency, Arithmetic, Part, Plan, Start
 
 __all__ = ["Bound", "Certificate", "Combination", "assumptions_of", "certify", "combine", "compare_theorems", "rank"]
 
@@ -218,6 +218,12 @@ class Certificate:
         return min(found, key=lambda row: (row[0], rank(row[1])))
 
     # -- what it is about -------------------------------------------------------------------------------
+
+    @property
+    def arithmetic(self) -> str:
+        """In which numbers it runs: "exact" if every part does, else "float"; then low bits may tell records apart."""
+        ways = {getattr(part, "arithmetic", Arithmetic.FLOAT) for part in self.plan}
+        return Arithmetic.EXACT.value if ways == {Arithmetic.EXACT} else Arithmetic.FLOAT.value
 
     @property
     def theorems(self) -> tuple[Theorem, ...]:

@@ -18,6 +18,12 @@ i.e. at the point (W_τ, S_τ − C_τ D); the smallest energy counts.
 *Cyclic batches*: a record in batch j shifts only the steps j, j+k, …; the worst position is the maximum. If the
 partition is random, secret and fresh for each fit, δ(ε) may be averaged over positions (joint convexity of the
 hockey-stick divergence); the average is not Gaussian.
+
+*Exact arithmetic*: the chain X_k = g⌊φ̂_k(X_{k−1})/g⌉ + g⌊s_k Z_k/g⌉ moves on a lattice (docs/theorems.md). With y_k =
+g⌊φ̂_k(X_{k−1})/g⌉ + s_k Z_k, X_k = g⌊y_k/g⌉, and of the map from y_{k−1} to the mean of y_k the proof uses only that it
+takes points at a distance z to points at a distance of at most c_k z + d_k. With ‖φ̂_k − φ_k‖ ≤ ρ_k that holds for
+d_k + (1 + c_k)g√d + 2ρ_k, at *every* step, also one that does not read the record: distances below g may be rounded up.
+(Before the record's first visit both chains are one if sums are the same to the bit; that is not relied on.)
 """
 
 from __future__ import annotations
@@ -31,20 +37,22 @@ from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
 from tacit.accounting.curve import Gaussian, Profile
+from tacit.accounting.cyclic import position_mus, rounded_mus
 from tacit.accounting.gdp import gdp_delta
 from tacit.accounting.theorem import Assumption, ChainTheorem, Gap, fixed_membership
 from tacit.errors import InvalidInput
 from tacit.kernels import minorant
 from tacit.mechanism import (
+    Arithmetic,
     Cyclic,
     Evidence,
     FullBatch,
     LastIterate,
     Mechanism,
     Partition,
+    Rounding,
     Schedule,
 )
-from tacit.mechanism.frozen import MAX_STEPS
 
 __all__ = [
     "LastIterateAveraged",
@@ -52,8 +60,6 @@ __all__ = [
     "OptimalShifts",
     "last_iterate_mu",
     "last_iterate_shifts",
-    "noisy_cyclic_delta",
-    "noisy_cyclic_mu",
 ]
 
 Array = NDArray[np.float64]
@@ -203,116 +209,6 @@ def last_iterate_mu(
     return math.sqrt(energy)
 
 
-def _per_step(name: str, value: ArrayLike, k: int, epochs: int) -> Array:
-    """One value per step, from a number, one per batch, or one per step."""
-    out = _validate.nonnegative_array(name, value).ravel()
-    if out.size not in (1, k, k * epochs):
-        raise InvalidInput(f"{name} has {out.size} values: give one, one per batch ({k}), or one per step")
-    return np.tile(out, k * epochs // out.size)
-
-
-def _position_mus(c: Array, ratio: Array, s: Array, k: int) -> Array:
-    """μ for a record in each batch; a step without noise has no shift either (it is stated relative to the noise)."""
-    log_c = minorant.log_products(c)
-    noisy = (s > 0) & np.isfinite(log_c)
-    scale = np.where(noisy, log_c + np.log(np.where(s > 0, s, 1.0)), 0.0)
-    energies = minorant.cyclic_energies(noisy.astype(float), np.where(noisy, ratio, 0.0), scale, k)
-    if np.isnan(energies).any():
-        raise InvalidInput("the chain's numbers leave the range of floats: rescale ratio and noise_std")
-    return np.asarray(np.sqrt(energies))
-
-
-def _positions(n_batches: int, epochs: int, contraction: ArrayLike, ratio: ArrayLike, noise_std: ArrayLike) -> Array:
-    """μ for a record in each batch."""
-    k = _validate.positive_int(n_batches=n_batches)
-    E = _validate.positive_int(epochs=epochs)
-    if k * E > MAX_STEPS:
-        raise InvalidInput(f"{k} batches × {E} epochs are too many steps: stay below {MAX_STEPS:.0e}")
-    c = _per_step("contraction", contraction, k, E)
-    s, d = _per_step("noise_std", noise_std, k, E), _per_step("ratio", ratio, k, E)
-    if ((s == 0) & (d > 0)).any():
-        raise InvalidInput("noise_std is 0 at a step whose ratio is positive: without noise there is no such ratio")
-    return _position_mus(c, d, s, k)
-
-
-def noisy_cyclic_mu(
-    n_batches: int,
-    epochs: int,
-    contraction: ArrayLike,
-    ratio: ArrayLike,
-    *,
-    position: int | str = "worst",
-    noise_std: ArrayLike = 1.0,
-) -> float:
-    """μ of the last iterate of noisy cyclic gradient descent.
-
-    Args:
-        n_batches: k, the number of disjoint batches.
-        epochs: E, how often all of them are visited.
-        contraction: c of a step: one value, one per batch, or one per step.
-        ratio: shift/noise_std of a step that reads the record, likewise.
-        position: the record's batch (0 … k−1), or "worst".
-        noise_std: the proportions of s over the steps (an uneven last batch has its own), likewise; a step with 0
-            reads nothing: its ratio must be 0.
-
-    Returns:
-        The GDP parameter.
-
-    Raises:
-        InvalidInput: if an argument is out of range.
-
-    >>> round(noisy_cyclic_mu(60, 400, 0.999946, 2 / 15), 6)
-    0.34865
-    """
-    mus = _positions(n_batches, epochs, contraction, ratio, noise_std)
-    if isinstance(position, str):
-        _validate.one_of(("worst",), position=position)
-        return float(mus.max())
-    return float(mus[_validate.index(len(mus), position=position)])
-
-
-def noisy_cyclic_delta(
-    n_batches: int,
-    epochs: int,
-    contraction: ArrayLike,
-    ratio: ArrayLike,
-    epsilon: ArrayLike,
-    *,
-    position: int | str = "average",
-    noise_std: ArrayLike = 1.0,
-    weights: ArrayLike | None = None,
-) -> float | Array:
-    """δ(ε) of the last iterate of noisy cyclic gradient descent.
-
-    Args:
-        n_batches: k, the number of disjoint batches.
-        epochs: E.
-        contraction: c of a step: one value, one per batch, or one per step.
-        ratio: shift/noise_std of a visit, likewise.
-        epsilon: ε, a number or an array.
-        position: "average" (the partition is random, secret and fresh), "worst", or a batch number.
-        noise_std: the proportions of s over the steps, likewise.
-        weights: the share of the records in each batch (equal if omitted), for the average.
-
-    Returns:
-        δ, of the shape of ``epsilon``.
-
-    Raises:
-        InvalidInput: if an argument is out of range.
-    """
-    if not (isinstance(position, str) and position == "average"):
-        mu = noisy_cyclic_mu(n_batches, epochs, contraction, ratio, position=position, noise_std=noise_std)
-        return gdp_delta(mu, epsilon)
-    mus = _positions(n_batches, epochs, contraction, ratio, noise_std)
-    equal = np.full(len(mus), 1 / len(mus))
-    w = equal if weights is None else _validate.nonnegative_array("weights", weights).ravel()
-    if w.shape != mus.shape or abs(w.sum() - 1) > 1e-9:
-        raise InvalidInput("weights must hold one non-negative share per batch and sum to 1")
-    e = _validate.real_array("epsilon", epsilon)
-    values = w @ np.asarray(gdp_delta(mus[:, None], e.ravel()[None, :]))
-    return float(values[0]) if e.shape == () else np.asarray(values.reshape(e.shape))
-
-
 # -- theorems -------------------------------------------------------------------------------------------
 
 
@@ -324,11 +220,11 @@ def _mechanism_positions(mechanism: Mechanism) -> Array:
     ratio = mechanism.ratio.to_array()
     k = ChainTheorem.period(mechanism)
     if view.diameter is None:
-        return _position_mus(c, ratio, s, k)
+        return position_mus(c, ratio, s, k) if view.rounding is None else rounded_mus(view, ratio, k)
     mus = np.empty(k)
     for j in range(k):
-        visited = np.zeros_like(s)
-        visited[j::k] = ratio[j::k] * s[j::k]
+        visited = view.rounding_shift()
+        visited[j::k] += ratio[j::k] * s[j::k]
         mus[j] = last_iterate_mu(c, visited, s, diameter=view.diameter)
     return mus
 
@@ -360,7 +256,12 @@ class LastIterateMinorant(ChainTheorem):
 
     def examples(self, plain: Mechanism) -> tuple[Mechanism, ...]:
         """Parts for the contract tests."""
-        return tuple(replace(plain, sampling=way, view=_example(plain.steps)) for way in (FullBatch(), Cyclic(3)))
+        rounding = Rounding(unit=2.0**-30, sizes=(4,), radius=100.0, error=Schedule.constant(1e-9, plain.steps))
+        exact = replace(_example(plain.steps), rounding=rounding)
+        return (
+            *(replace(plain, sampling=way, view=_example(plain.steps)) for way in (FullBatch(), Cyclic(3))),
+            replace(plain, sampling=Cyclic(3), view=exact, arithmetic=Arithmetic.EXACT),
+        )
 
 
 def _example(steps: int) -> LastIterate:

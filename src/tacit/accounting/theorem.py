@@ -13,6 +13,7 @@ from tacit.errors import InvalidInput, NotCovered
 from tacit.mechanism import (
     Adjacency,
     AllIterates,
+    Arithmetic,
     BlockSweeps,
     Cyclic,
     Evidence,
@@ -24,11 +25,13 @@ from tacit.mechanism import (
     NoiseShape,
     Output,
     Part,
+    Rounding,
     Start,
 )
 
 __all__ = [
     "ANY_VIEW",
+    "ARITHMETIC",
     "EVERY_ITERATE",
     "PUBLIC_NUMBERS",
     "SECRET_DURATION",
@@ -68,6 +71,9 @@ class Gap:
         return f"{self.axis}: {self.reason}; {self.remedy}"
 
 
+UNLESS_COVERED: Mapping[str, tuple[Any, ...]] = {"view.rounding": (type(None),)}
+"""Values that every theorem covers; more than these only where it says so."""
+
 ANY_VIEW = (AllIterates, LastIterate, BlockSweeps)
 """Composition bounds everything released, hence also every function of it: all views are covered."""
 
@@ -79,6 +85,7 @@ _REMEDY = {
     "view.output": "release the last iterate only, or certify all iterates by composition",
     "view.memory": "drop the extra state, or certify all iterates by composition",
     "view.noise_shape": "noise the whole state at every step, or certify all iterates by composition",
+    "view.rounding": "certify the chain in floating point, or by a theorem that prices rounding",
 }
 
 _registry: dict[str, type[Theorem]] = {}
@@ -128,14 +135,14 @@ class Theorem(ABC):
         found = []
         for axis in self.about.axes:
             found += self._axis_gaps(axis, getattr(part, axis))
-        for name in self.covers:
+        for name in {**UNLESS_COVERED, **self.covers}:
             axis, _, inner = name.partition(".")
-            if inner and hasattr(getattr(part, axis), inner):
+            if inner and axis in self.about.axes and hasattr(getattr(part, axis), inner):
                 found += self._axis_gaps(name, getattr(getattr(part, axis), inner))
         return found or self.relations(part)
 
     def _axis_gaps(self, axis: str, value: object) -> list[Gap]:
-        for allowed in self.covers.get(axis, ()):
+        for allowed in self.covers.get(axis, UNLESS_COVERED.get(axis, ())):
             if value is allowed or type(value) is allowed:
                 return []
         reason = f"{self.name} does not cover {_shown(value)}"
@@ -151,7 +158,7 @@ class Theorem(ABC):
 
     def assumptions(self, part: Any) -> tuple[Assumption, ...]:
         """What the bound rests on."""
-        return (_bounded(part), *_sampled(part), PUBLIC_NUMBERS)
+        return (_bounded(part), *_sampled(part), ARITHMETIC[part.arithmetic], PUBLIC_NUMBERS)
 
     def apply(self, part: Any) -> Curve:
         """The curve, or a refusal that names the first gap.
@@ -244,6 +251,16 @@ PUBLIC_NUMBERS = Assumption(
     "bounds, clips, classes, sizes and settings were not chosen by looking at the records", Evidence.DECLARED
 )
 """What no program can see, and users break most."""
+ARITHMETIC = {
+    Arithmetic.EXACT: Assumption(
+        "arithmetic: sums of integers on a public grid and noise with exact probabilities", Evidence.ENFORCED
+    ),
+    Arithmetic.FLOAT: Assumption(
+        "arithmetic: floating point; low-order bits of what is released are assumed not to be inspected",
+        Evidence.DECLARED,
+    ),
+}
+"""In which numbers a mechanism runs: theorems are about real numbers, of which floating point releases more bits."""
 SECRET_DURATION = Assumption("nobody learns anything from how long the run takes", Evidence.DECLARED)
 
 
@@ -286,7 +303,15 @@ def _chain_assumptions(view: LastIterate | BlockSweeps) -> tuple[Assumption, ...
         start,
         Assumption("every step's map has the stated Lipschitz constant, for every data set", view.evidence),
         *((bounded,) if getattr(view, "diameter", None) is not None else ()),
+        *((_ON_LATTICE,) if view.rounding is not None else ()),
     )
+
+
+_ON_LATTICE = Assumption(
+    "the state moves on the stated lattice, inside the stated ball, and its float64 map stays within the stated "
+    "distance of the ideal one; that rounding is part of the bound",
+    Evidence.CHECKED,
+)
 
 
 def fixed_membership(mechanism: Mechanism) -> list[Gap]:
@@ -310,6 +335,7 @@ class ChainTheorem(Theorem, abstract=True):
         "view.output": (Output.LAST_ITERATE,),
         "view.memory": (Memory.NONE,),
         "view.noise_shape": (NoiseShape.ISOTROPIC,),
+        "view.rounding": (type(None), Rounding),
     }
 
     def assumptions(self, part: Mechanism) -> tuple[Assumption, ...]:

@@ -52,9 +52,10 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from tacit.accounting import Certificate, certify, gdp_delta, gdp_epsilon, gdp_mu
 from tacit.accounting.selection import refined_delta, theorem_51_delta
-from tacit.accounting.theorem import PUBLIC_NUMBERS, SECRET_DURATION
+from tacit.accounting.theorem import ARITHMETIC, PUBLIC_NUMBERS, SECRET_DURATION
 from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
 from tacit.mechanism import Adjacency, Arithmetic, Evidence, Mechanism, Schedule, Selection, Trials
+from tacit.noise.poisson import exact_poisson
 from tacit.release import Streams
 
 __all__ = ["Costs", "Outcome", "best_of", "calibrated", "check_candidate", "drawn", "gdp_to_dp"]
@@ -70,8 +71,8 @@ _SLACK = 1e-6
 
 
 def _number(rng: np.random.Generator, mean_trials: float) -> int:
-    """K ~ Poisson(m), zero included: "at least one" would be another mechanism."""
-    return int(rng.poisson(mean_trials))
+    """K ~ Poisson(m) to the last bit, zero included: "at least one" would be another mechanism."""
+    return exact_poisson(rng, mean_trials)
 
 
 def drawn(streams: Streams, mean_trials: float, draw: Callable[[Streams], T]) -> list[T]:
@@ -226,6 +227,7 @@ def check_candidate(
     delta: float,
     marks: Iterable[str],
     remedy: str,
+    arithmetic: Arithmetic = Arithmetic.FLOAT,
 ) -> None:
     """Refuse a candidate that is not part of a μ-GDP base; nothing has been read.
 
@@ -237,11 +239,13 @@ def check_candidate(
         delta: at which the candidate was calibrated.
         marks: of the search's own certificate, which are the same whatever is drawn.
         remedy: what to do if there is no μ.
+        arithmetic: of the search.
 
     Raises:
         NotCovered: with the reason.
     """
     mu = certificate.mu
+    shared = {PUBLIC_NUMBERS, SECRET_DURATION, ARITHMETIC[arithmetic]}  # what the search declares itself
     if mu is None or (mu > limit and certificate.epsilon(delta) < (1 - 1e-6) * float(gdp_epsilon(mu, delta))):
         # Of a secret partition some theorem has a μ, but the noise was calibrated by another: a profile, and smaller.
         why = f"{certificate.theorem} gives no μ; {remedy}"
@@ -249,9 +253,10 @@ def check_candidate(
         why = f"it costs μ = {mu:.6g}, more than the {limit:.6g} of a candidate; please report this"
     elif certificate.adjacency is not relation or certificate.unit != "record":
         why = "it is certified under another relation or unit; candidates and search must share both"
+    elif certificate.arithmetic == "float" and arithmetic is Arithmetic.EXACT:
+        why = "it runs in floating point, and the search promises exact arithmetic; search in floating point"
     elif set(certificate.marks) - set(marks) or any(
-        assumption.evidence is Evidence.DECLARED
-        for assumption in set(certificate.assumptions) - {PUBLIC_NUMBERS, SECRET_DURATION}  # the search's own, too
+        assumption.evidence is Evidence.DECLARED for assumption in set(certificate.assumptions) - shared
     ):
         why = "it rests on a declaration, which the search could not pass on without telling what it tried"
     else:

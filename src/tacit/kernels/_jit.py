@@ -6,15 +6,18 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numba
+from llvmlite import binding  # type: ignore[import-untyped]
+from numba.core import types
+from numba.extending import intrinsic
 
-__all__ = ["jit", "jit_exact_sums"]
+__all__ = ["fma", "jit", "jit_exact_sums"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def jit(function: F) -> F:
     """Compile on first call; numba raises at decoration if it finds no writable cache folder."""
-    return _compiled(function)
+    return _compiled(function, fastmath=False)  # said aloud: else a function inherits the flags of its compiled caller
 
 
 def jit_exact_sums(function: F) -> F:
@@ -27,3 +30,24 @@ def _compiled(function: F, **options: Any) -> F:
         return cast(F, numba.njit(cache=True, **options)(function))
     except RuntimeError:
         return cast(F, numba.njit(**options)(function))
+
+
+_FUSES = binding.get_host_cpu_features().get("fma", True)
+"""Whether the processor has the instruction, as all of the last ten years do: else a function of libm would be called,
+and two roundings are as good."""
+
+
+@intrinsic
+def _fma(context: Any, a: Any, b: Any, c: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.fma(*args) if _FUSES else builder.fadd(builder.fmul(*args[:2]), args[2])
+
+    return types.float64(types.float64, types.float64, types.float64), build
+
+
+fma = cast(Callable[[float, float, float], float], _fma)
+"""a·b + c, rounded once, in compiled code.
+
+The flag "contract" gives the same speed and leaves the choice to the compiler, which may fuse in the vectorised body of
+a loop and not in its remainder: the result of a record would depend on where it stands.
+"""

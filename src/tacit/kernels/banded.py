@@ -19,6 +19,7 @@ __all__ = [
     "combine",
     "filtered",
     "filtered_gradient",
+    "integer_row",
     "inverse_rows",
     "multipliers",
     "product",
@@ -27,6 +28,7 @@ __all__ = [
 
 Array = NDArray[np.float64]
 Float = NDArray[Any]  # float32 or float64
+Integers = NDArray[np.int64]
 
 
 @jit
@@ -225,3 +227,28 @@ def combine(ring: Float, coefficients: Float, newest: int, target: int, z: Float
             z[j] += c * row[j]
     for j in range(n):
         out[j] = z[j]
+
+
+@jit
+def integer_row(ring: Integers, coefficients: Integers, t: int, sums: Integers) -> Integers:
+    """k_0·q_t + Σ_{i≥1} k_i·q_{t−i} in int64, which wraps around; q_t then takes the place of q_{t−b}.
+
+    Nothing that row t is made from is overwritten, so a row that was interrupted can be made again.
+
+    Args:
+        ring: earlier sums, (b, size): q_j in the slot j mod b.
+        coefficients: k_0, k_1, …, at most b and at most t + 1 of them.
+        t: the row.
+        sums: q_t.
+
+    Returns:
+        (size,).
+    """
+    slots = ring.shape[0]
+    out = coefficients[0] * sums
+    for i in range(1, len(coefficients)):
+        k, row = coefficients[i], ring[(t - i) % slots]
+        for j in range(out.size):
+            out[j] += k * row[j]
+    ring[t % slots] = sums
+    return out  # type: ignore[no-any-return]

@@ -10,6 +10,8 @@ from tacit.kernels._jit import jit
 __all__ = ["clipped_total"]
 
 Array = NDArray[np.float64]
+TINY = 1e-290
+"""Numbers below this have fewer digits than others."""
 
 
 @jit
@@ -46,6 +48,10 @@ def clipped_total(contributions: Array, batch: NDArray[np.bool_], bound: float) 
                 square += (contributions[r, i, j] / top) ** 2
             norm = top * np.sqrt(square)
             scale = bound / norm if norm > bound else 1.0
+            if scale < TINY:  # a quotient that lost its digits
+                for j in range(size):
+                    out[r, j] += (contributions[r, i, j] / top) * (bound / np.sqrt(square))
+                continue
             for j in range(size):
                 out[r, j] += contributions[r, i, j] * scale
     return out

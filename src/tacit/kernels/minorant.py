@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tacit.kernels._jit import jit
 
-__all__ = ["bounded_starts", "cyclic_energies", "increments", "log_products", "pool"]
+__all__ = ["bounded_starts", "cyclic_energies", "increments", "log_products", "pool", "rounded_energies"]
 
 Array = NDArray[np.float64]
 
@@ -153,6 +153,34 @@ def cyclic_energies(w: Array, v: Array, l: Array, k: int) -> Array:
             e = np.exp(scale[i] - m) if window[i] > 0.0 else 0.0
             shift = v[i] * np.exp(l[i] - m) if v[i] > 0.0 else 0.0
             top = _push(w_, v_, l_, top, window[i] * e * e, shift, m)
+        energies[j] = _energy(v_, w_, top)
+    return energies
+
+
+@jit
+def rounded_energies(visit: Array, extra: Array, s: Array, log_c: Array, k: int) -> Array:
+    """As ``cyclic_energies``, where every step shifts by ``extra`` besides; O(t) for each batch.
+
+    Args:
+        visit: the shift of each step that reads the record.
+        extra: the shift of each step besides.
+        s: noise; 0 only where ``visit`` is 0.
+        log_c: logarithms of the products of later Lipschitz constants.
+        k: batches.
+
+    Returns:
+        One energy per batch.
+    """
+    t = s.size
+    w, often, l = increments(extra, s, log_c)
+    seldom = increments(visit, s, log_c)[1]
+    w_, v_, l_, energies = np.empty(t + 1), np.empty(t + 1), np.empty(t + 1), np.empty(k)
+    for j in range(k):
+        top = 0
+        for i in range(t):
+            v = often[i] + seldom[i] if i % k == j else often[i]
+            if w[i] > 0.0 or v > 0.0:
+                top = _push(w_, v_, l_, top, w[i], v, l[i])
         energies[j] = _energy(v_, w_, top)
     return energies
 

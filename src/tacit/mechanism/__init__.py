@@ -1,6 +1,7 @@
 """Descriptions of private computations: public, frozen, hashable, free of data."""
 
 from tacit._registry import load_folder
+from tacit.mechanism.batches import batch_count, batch_runs, batch_sizes
 from tacit.mechanism.frozen import FrozenArray, Schedule
 from tacit.mechanism.mechanism import Adjacency, Arithmetic, Mechanism, Part, Plan, Selection, Trials
 from tacit.mechanism.noise import CorrelatedNoise, Independent, Noise
@@ -15,9 +16,6 @@ from tacit.mechanism.sampling import (
     Separated,
     Shuffled,
     WithoutReplacement,
-    batch_count,
-    batch_runs,
-    batch_sizes,
 )
 from tacit.mechanism.view import (
     AllIterates,
@@ -27,6 +25,7 @@ from tacit.mechanism.view import (
     Memory,
     NoiseShape,
     Output,
+    Rounding,
     Start,
     View,
 )
@@ -54,6 +53,7 @@ __all__ = [
     "Partition",
     "Plan",
     "Poisson",
+    "Rounding",
     "Sampling",
     "Schedule",
     "Selection",

@@ -181,7 +181,11 @@ class Mechanism:
         ):
             _check_axis(name, getattr(self, name), kind, example)
         self.view.check(self.ratio, self.steps, self.releases)
+        if hasattr(self.view, "rounding"):
+            _check_lattice(self.arithmetic, self.view.rounding is not None)
         self.sampling.check(self.steps)
+        if self.arithmetic is Arithmetic.EXACT:
+            self.noise.check_exact()
 
     def _ratio_schedule(self) -> Schedule:
         if isinstance(self.ratio, Schedule) and len(self.ratio) == self.steps * self.releases:
@@ -211,7 +215,19 @@ class Mechanism:
             replace(plain, sampling=Cyclic(3), noise=noise, view=hidden),
             replace(plain, ratio=Schedule([0.0, 0.5, 1.0], [4, 4, 4]), releases=2, label="two sums per step"),
             replace(plain, arithmetic=Arithmetic.EXACT),
+            replace(plain, noise=noise, arithmetic=Arithmetic.EXACT),
         )
+
+
+def _check_lattice(arithmetic: Arithmetic, rounded: bool) -> None:
+    """An exact hidden chain moves on a lattice, and pays for it; one in floating point does neither."""
+    if arithmetic is Arithmetic.EXACT and not rounded:
+        raise InvalidInput(
+            "an exact hidden chain moves on a lattice, which costs privacy: state view.rounding, as "
+            "GradientChain.mechanism(..., arithmetic='exact') does"
+        )
+    if arithmetic is Arithmetic.FLOAT and rounded:
+        raise InvalidInput("view.rounding describes an exact chain: set arithmetic='exact', or leave it out")
 
 
 def _check_axis(name: str, value: object, kind: type, example: str) -> None:
@@ -295,6 +311,12 @@ class Selection:
     def unit(self) -> str:
         """The privacy unit of the candidates."""
         return self.base[0].unit
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """Exact if all that a candidate and its score do is."""
+        exact = all(part.arithmetic is Arithmetic.EXACT for part in (*self.base, *self.holdout))
+        return Arithmetic.EXACT if exact else Arithmetic.FLOAT
 
     @property
     def start(self) -> Start:

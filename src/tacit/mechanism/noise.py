@@ -8,17 +8,24 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tacit import _validate
 from tacit._codec import described
 from tacit.errors import InvalidInput
+from tacit.kernels.dyadic import dyadic_unit, toward_zero
 from tacit.mechanism.frozen import FrozenArray
 
 __all__ = ["CorrelatedNoise", "Independent", "Noise"]
 
 Array = NDArray[np.float64]
+MAX_BITS = 24
+"""Bits of the largest entry of a strategy in exact arithmetic: each of them takes one from the grid of the sums."""
 
 
 class Noise:
     """How noise is drawn. A subclass is a frozen dataclass with ``@described``; theorems list those they cover."""
+
+    def check_exact(self) -> None:
+        """Refuse parameters with which a mechanism cannot run in exact arithmetic."""
 
 
 @described("Independent")
@@ -58,6 +65,45 @@ class CorrelatedNoise(Noise):
     def examples(cls) -> tuple[Self, ...]:
         """Objects for the contract tests."""
         return (cls(FrozenArray([[1.0, 0.5]])), cls(FrozenArray([[1.0, 0.5], [2.0, 0.0]])))
+
+    @property
+    def unit(self) -> float | None:
+        """g_c, the largest power of two with C = g_c·K for a matrix K of integers; None if K needs over 24 bits."""
+        return dyadic_unit(self.bands.values, MAX_BITS)
+
+    def rounded(self, bits: int = 14) -> CorrelatedNoise:
+        """C on a grid, which exact arithmetic needs: its entries become multiples of g_c = 2^(e − bits).
+
+        2^e is the first power of two that no entry exceeds. Entries are rounded toward zero, so no column gets longer;
+        14 bits raise the root error of a strategy of 32 bands by less than 0.02 %, 10 bits by 0.3 %.
+
+        Args:
+            bits: of the largest entry, at most 24.
+
+        Returns:
+            The strategy that runs, and that must be certified.
+
+        Raises:
+            InvalidInput: if an entry of the diagonal would become zero.
+        """
+        if _validate.positive_int(bits=bits) > MAX_BITS:
+            raise InvalidInput(f"bits must not exceed {MAX_BITS}, got {bits}: 14 is usual")
+        values = toward_zero(self.bands.values, bits)
+        if (values[:, 0] == 0).any():
+            raise InvalidInput(f"{bits} bits round an entry of C's diagonal to zero: use more bits")
+        return CorrelatedNoise(FrozenArray(values, name="bands"))
+
+    def check_exact(self) -> None:
+        """Bands on a grid.
+
+        Raises:
+            InvalidInput: if they are not.
+        """
+        if self.unit is None:
+            raise InvalidInput(
+                "exact arithmetic multiplies sums by whole numbers, and these bands are not multiples of one power of "
+                f"two with at most {MAX_BITS} bits: certify noise.rounded(), or use arithmetic='float'"
+            )
 
     @classmethod
     def toeplitz(cls, coefficients: ArrayLike) -> CorrelatedNoise:

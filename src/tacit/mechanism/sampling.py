@@ -1,6 +1,12 @@
 """Which records a step reads: each way describes itself to theorems and draws its own batches.
 
-A record's batches are drawn from named streams of randomness, so that a run that is resumed draws the same ones.
+A record's batches are drawn from named streams of randomness, so that a run that is resumed draws the same ones. Given
+uniform words the draws have exact probabilities (``tests/mechanism/test_coins.py`` feeds NumPy with chosen words):
+
+- ``Generator.random`` is j/2⁵³, j the upper 53 bits of a word, so a coin shows heads with probability k/2⁵³, and k is
+  ⌊q·2⁵³⌋ for a stated rate q. Theorems use q: what they bound rises with it.
+- ``Generator.integers`` multiplies a word by the range and rejects the words that would be too many (Lemire 2019).
+- ``Generator.permuted`` swaps each place with one of those up to it, drawn by rejection (Fisher, Yates).
 """
 
 from __future__ import annotations
@@ -18,6 +24,8 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit._codec import described
 from tacit.errors import InvalidInput, MechanismMismatch
+from tacit.kernels.dyadic import coin_rate
+from tacit.mechanism.batches import Labels, assign_batches
 from tacit.mechanism.frozen import Schedule
 from tacit.mechanism.view import Evidence
 
@@ -32,13 +40,9 @@ __all__ = [
     "Separated",
     "Shuffled",
     "WithoutReplacement",
-    "batch_count",
-    "batch_runs",
-    "batch_sizes",
 ]
 
 Mask = NDArray[np.bool_]
-Labels = NDArray[np.int64]
 Draw = Callable[[int], Mask]
 """From a step (from 0) to the members of its batch: one row of n booleans per replica."""
 
@@ -64,35 +68,6 @@ class Groups(Enum):
 
     FIXED = "groups of fixed sizes"
     INDEPENDENT = "each record draws its group independently"
-
-
-# -- sizes ------------------------------------------------------------------------------------------------------
-
-
-def batch_count(n: int, batch_size: int) -> int:
-    """How many disjoint batches of about b records n records make: n/b, rounded (half to even)."""
-    return max(1, round(n / batch_size))
-
-
-def batch_runs(n: int, n_batches: int) -> tuple[tuple[int, int], ...]:
-    """Public sizes of n_batches disjoint batches as (size, how many): as equal as possible, the larger ones first."""
-    size, more = divmod(n, n_batches)
-    return ((size + 1, more), (size, n_batches - more)) if more else ((size, n_batches),)
-
-
-def batch_sizes(n: int, n_batches: int) -> Labels:
-    """Public sizes of n_batches disjoint batches, one by one (``batch_runs``)."""
-    sizes, counts = zip(*batch_runs(n, n_batches), strict=True)
-    return np.repeat(np.array(sizes), counts)
-
-
-def assign_batches(n: int, n_batches: int, replicas: int, rng: np.random.Generator | None) -> Labels:
-    """The batch of each record: by order, or by a fresh uniformly random permutation per replica."""
-    ordered = np.tile(np.repeat(np.arange(n_batches), batch_sizes(n, n_batches)), (replicas, 1))
-    return ordered if rng is None else rng.permuted(ordered, axis=1)
-
-
-# -- samplings --------------------------------------------------------------------------------------------------
 
 
 class Sampling:
@@ -172,11 +147,13 @@ class FullBatch(Sampling):
 @described("Poisson")
 @dataclass(frozen=True)
 class Poisson(Sampling):
-    """Every step reads each record independently with probability ``rate``."""
+    """Every step reads each record independently with probability ``rate``, rounded down to a multiple of 2⁻⁵³."""
 
     rate: float
 
-    assumption: ClassVar[str] = "every step reads each record independently with the stated probability"
+    assumption: ClassVar[str] = (
+        "every step reads each record independently with the stated probability, rounded down to a multiple of 2⁻⁵³"
+    )
     evidence: ClassVar[Evidence] = Evidence.ENFORCED
 
     def __post_init__(self) -> None:
@@ -189,7 +166,8 @@ class Poisson(Sampling):
 
     def draw(self, n: int, replicas: int, streams: Streams) -> Draw:
         """One coin per record and step."""
-        return lambda step: np.asarray(streams.at("batch", step).random((replicas, n)) < self.rate)
+        rate = coin_rate(self.rate)
+        return lambda step: np.asarray(streams.at("batch", step).random((replicas, n)) < rate)
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
@@ -326,7 +304,8 @@ class CyclicPoisson(Sampling):
 
     Attributes:
         n_groups: the number of groups b; step t (from 0) reads from group t mod b.
-        rate: the probability q within the group; an expected batch B of n records needs q = B·b/n.
+        rate: the probability q within the group, rounded down to a multiple of 2⁻⁵³; an expected batch B of n records
+            needs q = B·b/n.
         groups: fixed sizes (zero-out and replace-one only), or drawn independently by each record.
     """
 
@@ -335,7 +314,8 @@ class CyclicPoisson(Sampling):
     groups: Groups = Groups.FIXED
 
     assumption: ClassVar[str] = (
-        "groups take turns, and records of a group are read independently with the stated probability"
+        "groups take turns, and records of a group are read independently with the stated probability, rounded down to "
+        "a multiple of 2⁻⁵³"
     )
     evidence: ClassVar[Evidence] = Evidence.ENFORCED
 
@@ -354,7 +334,7 @@ class CyclicPoisson(Sampling):
 
     def draw(self, n: int, replicas: int, streams: Streams) -> Draw:
         """Groups for the whole run, then one coin per record and step."""
-        rng = streams.at("partition")
+        rng, rate = streams.at("partition"), coin_rate(self.rate)
         if self.groups is Groups.INDEPENDENT:
             group = rng.integers(self.n_groups, size=(replicas, n))
         else:
@@ -362,7 +342,7 @@ class CyclicPoisson(Sampling):
 
         def members(step: int) -> Mask:
             coins = streams.at("batch", step).random((replicas, n))
-            return np.asarray((group == step % self.n_groups) & (coins < self.rate))
+            return np.asarray((group == step % self.n_groups) & (coins < rate))
 
         return members
 

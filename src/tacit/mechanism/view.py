@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Self
 
@@ -22,6 +23,7 @@ __all__ = [
     "Memory",
     "NoiseShape",
     "Output",
+    "Rounding",
     "Start",
     "View",
 ]
@@ -70,6 +72,54 @@ class Start(Enum):
     RELEASED = "a point released earlier in the same plan"
 
 
+@described("Rounding")
+@dataclass(frozen=True, kw_only=True)
+class Rounding:
+    """The lattice of a hidden chain in exact arithmetic: X_k = g·(⌊φ̂_k(X_{k−1})/g⌉ + ⌊s_k Z_k/g⌉), Z standard normal.
+
+    φ̂_k, computed in float64, first projects the state onto a public ball, so that it stays within ρ_k of the ideal map.
+
+    Attributes:
+        unit: g, a power of two.
+        sizes: how many coordinates the state has; of block sweeps, each block.
+        radius: of the ball around 0.
+        error: ρ_k ≥ sup‖φ̂_k − φ_k‖, per step; of block sweeps, ρ_i per block.
+    """
+
+    unit: float
+    sizes: tuple[int, ...]
+    radius: float
+    error: Schedule
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "unit", _validate.positive(unit=self.unit))
+        if math.frexp(self.unit)[0] != 0.5:
+            raise InvalidInput(
+                f"unit must be a power of two, got {self.unit!r}: others are not exact in floating point"
+            )
+        if not (isinstance(self.sizes, tuple) and self.sizes):
+            raise InvalidInput("sizes must be a tuple of positive whole numbers, e.g. (10,)")
+        object.__setattr__(self, "sizes", tuple(_validate.positive_int(sizes=size) for size in self.sizes))
+        object.__setattr__(self, "radius", _validate.positive(radius=self.radius))
+        if not isinstance(self.error, Schedule):
+            raise InvalidInput("error must be a Schedule: Schedule.constant(value, steps)")
+
+    @property
+    def spreads(self) -> NDArray[np.float64]:
+        """g·√d_i: twice the farthest that rounding to the lattice moves each block."""
+        return self.unit * np.sqrt(np.array(self.sizes, np.float64))
+
+    @classmethod
+    def examples(cls) -> tuple[Self, ...]:
+        """Objects for the contract tests."""
+        plain = cls(unit=2.0**-30, sizes=(10,), radius=100.0, error=Schedule.constant(1e-12, 6))
+        return (plain, replace(plain, sizes=(4, 9), error=Schedule([1e-12, 1e-9])))
+
+
+LONGER = 1 + 2.0**-40
+"""Factor of a sum of a few rounded numbers that makes it no less than the exact one."""
+
+
 class View:
     """What the adversary sees. A subclass is a frozen dataclass with ``@described``; theorems list those they cover."""
 
@@ -111,6 +161,7 @@ class LastIterate(View):
         noise_shape: which part of the state is noised.
         start: where it starts.
         evidence: what the Lipschitz constants rest on.
+        rounding: the lattice that the chain moves on in exact arithmetic; None in floating point.
     """
 
     lipschitz: Schedule
@@ -121,6 +172,7 @@ class LastIterate(View):
     noise_shape: NoiseShape = NoiseShape.ISOTROPIC
     start: Start = Start.PUBLIC
     evidence: Evidence = Evidence.DECLARED
+    rounding: Rounding | None = field(default=None, metadata={"absent": None})
 
     def __post_init__(self) -> None:
         for name in ("lipschitz", "noise_std"):
@@ -145,8 +197,17 @@ class LastIterate(View):
                 raise InvalidInput(f"view.{name} must hold one value per step ({steps})")
         if releases != 1:
             raise InvalidInput("a last-iterate view has one release per step: its noise covers the whole state")
+        if self.rounding is not None and (len(self.rounding.error) != steps or len(self.rounding.sizes) != 1):
+            raise InvalidInput(f"view.rounding must hold one size, and one error per step ({steps})")
         if self.noise_std.min == 0 < ratio.max:
             _refuse_silent((self.noise_std.to_array() == 0) & (ratio.to_array() > 0), "step")
+
+    def rounding_shift(self) -> NDArray[np.float64]:
+        """(1 + c_k)·g·√d + 2ρ_k: how much farther than c_k·z + d_k rounding lets two chains move apart, per step."""
+        c = self.lipschitz.to_array()
+        if self.rounding is None:
+            return np.zeros_like(c)
+        return np.asarray(LONGER * ((1 + c) * self.rounding.spreads[0] + 2 * self.rounding.error.to_array()))
 
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
@@ -161,7 +222,7 @@ class LastIterate(View):
             start=Start.RELEASED,
             evidence=Evidence.CHECKED,
         )
-        return (plain, other)
+        return (plain, other, replace(plain, rounding=Rounding.examples()[0]))
 
 
 @described("BlockSweeps")
@@ -178,6 +239,7 @@ class BlockSweeps(View):
         memory: what else it carries.
         start: where it starts.
         evidence: what the coupling rests on.
+        rounding: the lattice that the blocks move on in exact arithmetic; None in floating point.
     """
 
     coupling: FrozenArray
@@ -186,6 +248,7 @@ class BlockSweeps(View):
     memory: Memory = Memory.NONE
     start: Start = Start.PUBLIC
     evidence: Evidence = Evidence.DECLARED
+    rounding: Rounding | None = field(default=None, metadata={"absent": None})
 
     def __post_init__(self) -> None:
         if not (isinstance(self.coupling, FrozenArray) and isinstance(self.noise_std, FrozenArray)):
@@ -210,14 +273,24 @@ class BlockSweeps(View):
         s = self.noise_std.values
         if len(s) != releases:
             raise InvalidInput("a block-sweep view has one release per block and step: set releases to p")
+        if self.rounding is not None and not len(self.rounding.error) == len(self.rounding.sizes) == len(s):
+            raise InvalidInput(f"view.rounding must hold one size and one error per block ({len(s)})")
         if (s == 0).any() and ratio.max > 0:
             read = ratio.to_array().reshape(steps, -1).max(axis=0) > 0
             _refuse_silent((s == 0) & read, "block")
 
+    def rounding_shift(self) -> NDArray[np.float64]:
+        """g(√d_i + Σ_j L_ij √d_j) + 2ρ_i: how much farther than Σ_j L_ij z_j + d_i rounding lets block i move apart."""
+        if self.rounding is None:
+            return np.zeros(len(self.noise_std.values))
+        spreads = self.rounding.spreads
+        return np.asarray(LONGER * (spreads + self.coupling.values @ spreads + 2 * self.rounding.error.to_array()))
+
     @classmethod
     def examples(cls) -> tuple[Self, ...]:
         """Objects for the contract tests."""
-        return (cls(coupling=FrozenArray([[0.5, 0.1], [0.2, 0.4]]), noise_std=FrozenArray([1.0, 2.0])),)
+        plain = cls(coupling=FrozenArray([[0.5, 0.1], [0.2, 0.4]]), noise_std=FrozenArray([1.0, 2.0]))
+        return (plain, replace(plain, rounding=Rounding.examples()[1]))
 
 
 def _refuse_silent(silent: NDArray[np.bool_], what: str) -> None:

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.kernels.banded import filtered, product
+from tacit.kernels.dyadic import toward_zero
 
 __all__ = [
     "Strategy",
@@ -81,6 +82,17 @@ class Strategy:
         variance = np.empty_like(rows)
         filtered(rows, variance)
         return np.sqrt(variance[:, 0])
+
+    def rounded(self, bits: int = 14) -> Strategy:
+        """C on a grid, toward zero, as exact arithmetic needs it (``mechanism.CorrelatedNoise.rounded``).
+
+        Args:
+            bits: of the largest entry.
+
+        Returns:
+            A strategy none of whose columns is longer.
+        """
+        return Strategy(toward_zero(self.bands, _validate.positive_int(bits=bits)))
 
     def __repr__(self) -> str:
         return f"Strategy(steps={self.steps}, n_bands={self.n_bands})"

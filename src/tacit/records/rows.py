@@ -22,6 +22,10 @@ TINY = 1e-250
 """Sums of squares below this (or above its inverse) are worked out again, scaled."""
 
 
+LONG = 1e150
+"""Rows beyond this norm, or its inverse, leave the range in which products of floats keep their digits."""
+
+
 class Design:
     """(n, p) features; float64 or float32, finite, in mapped units.
 
@@ -77,10 +81,11 @@ class Design:
         X = self.matrix
         if self.sparse:
             largest = np.asarray(abs(X).max(axis=1).toarray(), np.float64).ravel()
-            data = X.data.astype(np.float64) / np.where(largest > 0, largest, 1.0)[X.indices]
-            return largest * np.sqrt(np.bincount(X.indices, data * data, minlength=self.shape[0]))
+            with np.errstate(all="ignore"):
+                data = X.data.astype(np.float64) / np.where(largest > 0, largest, 1.0)[X.indices]
+                return np.asarray(largest * np.sqrt(np.bincount(X.indices, data * data, minlength=self.shape[0])))
         squares = np.zeros(self.shape[0])
-        with np.errstate(over="ignore", under="ignore"):
+        with np.errstate(all="ignore"):
             for j in range(self.shape[1]):  # column by column: no copy of the matrix
                 squares += np.square(X[:, j], dtype=np.float64)
             out = np.sqrt(squares)
@@ -91,6 +96,28 @@ class Design:
                 scaled = rows / np.where(largest > 0, largest, 1.0)[:, None]
                 out[odd] = largest * np.sqrt(np.square(scaled).sum(axis=1))
         return np.asarray(out)
+
+    def within_range(self, norms: Array) -> Design:
+        """A design whose products with bounded vectors neither overflow nor lose their digits; as a rule this one.
+
+        Rows longer than ``LONG`` are divided by a power of two (still longer than any R that they are shortened to),
+        those shorter than 1/LONG or not finite become zeros: each by itself, whatever it will be multiplied by.
+
+        Args:
+            norms: of the rows.
+
+        Returns:
+            This design, or a copy in float64.
+        """
+        if (((norms >= 1 / LONG) & (norms <= LONG)) | (norms == 0)).all():
+            return self
+        lost = ~(np.isfinite(norms) & (norms >= 1 / LONG))
+        power = np.ceil(np.log2(np.where(lost, 1.0, np.maximum(norms / LONG, 1.0)))).astype(np.int64)
+        if self.sparse:
+            X = self.matrix.copy()
+            X.data = np.where(lost[X.indices], 0.0, np.ldexp(X.data.astype(np.float64), -power[X.indices]))
+            return Design(X)
+        return Design(np.where(lost[:, None], 0.0, np.ldexp(self.matrix.astype(np.float64), -power[:, None])))
 
     def scaled(self, weights: Array) -> Design:
         """X·diag(weights), a new design."""

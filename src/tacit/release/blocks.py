@@ -302,6 +302,11 @@ class BlockChain:
             MechanismMismatch: naming what differs.
         """
         view, p = mechanism.view, len(self.blocks)
+        if getattr(view, "rounding", None) is not None:
+            raise MechanismMismatch(
+                "the rounding of block problems is not known, which an exact hidden chain needs: use "
+                "arithmetic='float', or certify all iterates"
+            )
         if not isinstance(view, BlockSweeps) or mechanism.releases != p:
             raise MechanismMismatch("the certificate describes another chain: certify the plan of these blocks")
         batches = mechanism.sampling.n_batches if isinstance(mechanism.sampling, Cyclic) else 1
@@ -318,8 +323,8 @@ class BlockChain:
             raise MechanismMismatch("the certified noise of a block is not step size × noise of its sum / batch size")
 
     def query_state(self, theta: Array, k: int, release: int) -> Array:
-        """Sums are taken at what the blocks have become."""
-        return theta
+        """Sums are taken at what the blocks have become, inside a public box: 1-Lipschitz in each block by itself."""
+        return np.clip(np.nan_to_num(theta, nan=0.0), -MAX_COEFFICIENT, MAX_COEFFICIENT)
 
     def advance(self, theta: Array, noisy: Array, k: int, release: int) -> Array:
         """One proximal step of one block."""

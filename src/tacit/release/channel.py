@@ -14,10 +14,19 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.errors import BudgetExhausted, MechanismMismatch
-from tacit.mechanism import Adjacency, Arithmetic, CorrelatedNoise, FullBatch, Independent, Mechanism
+from tacit.mechanism import (
+    Adjacency,
+    Arithmetic,
+    CorrelatedNoise,
+    FullBatch,
+    Independent,
+    LastIterate,
+    Mechanism,
+)
 from tacit.noise import StreamingNoise, StreamState
 from tacit.noise.rounded import rounded_normal
 from tacit.noise.streams import Streams
+from tacit.noise.sums import CorrelatedSums, SumState
 from tacit.release.query import Bounded, Grid, Members, Sums
 
 __all__ = ["Channel", "Checkpoint", "noise_std", "sensitivity"]
@@ -35,9 +44,10 @@ class Checkpoint:
         seeded: whether the run was seeded (and so not private).
         step: the next step.
         release: the next release within it.
-        rows: earlier rows that correlated noise keeps.
-        stream: sensitivity and size that correlated noise was drawn for.
+        rows: earlier rows of correlated noise; in exact arithmetic, earlier outputs.
+        stream: sensitivity, size and lattice (empty in floating point) of the sums that correlated noise hides.
         history: a digest that names everything released so far.
+        sums: earlier sums that correlated noise mixes in exact arithmetic.
     """
 
     digest: str
@@ -46,8 +56,9 @@ class Checkpoint:
     step: int
     release: int
     rows: Array | None = None
-    stream: tuple[float, int] | None = None
+    stream: tuple[float, int, str] | None = None
     history: bytes = b""
+    sums: NDArray[np.int64] | None = None
 
     def __repr__(self) -> str:
         return f"Checkpoint(step={self.step}, release={self.release})"  # never the key
@@ -97,6 +108,13 @@ def _rounded_up(sigma: float) -> float:
     return float(np.nextafter(sigma, np.inf))
 
 
+def _lattice(query: Bounded, grid: Grid, size: int) -> str:
+    """A name of the units of an exact release: g, the bits of its factors, and D."""
+    scales = query.scales(size)
+    factors = "" if scales is None else hashlib.sha256(np.ascontiguousarray(scales).data).hexdigest()[:32]
+    return f"{grid.unit.hex()}/{grid.bits}/{factors}"
+
+
 class Channel:
     """Noisy sums over the batches of one mechanism, as certified and not one more.
 
@@ -123,8 +141,6 @@ class Channel:
         self.replicas = _validate.positive_int(replicas=replicas)
         self._lock, self._owner = threading.Lock(), os.getpid()
         self._key_is_shared = resume is not None or streams.seeded
-        if mechanism.arithmetic is Arithmetic.EXACT and type(mechanism.noise) is not Independent:
-            raise MechanismMismatch("correlated noise is drawn in floating point: certify it with arithmetic='float'")
         if type(mechanism.noise) not in (Independent, CorrelatedNoise):  # a theorem of a user's own may cover others
             raise MechanismMismatch(
                 f"a session draws Independent or CorrelatedNoise, and certified is {type(mechanism.noise).__name__}: "
@@ -132,10 +148,16 @@ class Channel:
             )
         self._draw = mechanism.sampling.draw(n, self.replicas, streams)
         self._step, self._release = (resume.step, resume.release) if resume else (0, 0)
-        noise = mechanism.noise
-        self._correlated = StreamingNoise(noise.bands.values) if isinstance(noise, CorrelatedNoise) else None
-        rows = resume.rows if resume else None
+        self._correlated: StreamingNoise | None = None
+        self._mixed: CorrelatedSums | None = None
+        if isinstance(mechanism.noise, CorrelatedNoise):
+            if mechanism.arithmetic is Arithmetic.EXACT:
+                self._mixed = CorrelatedSums(mechanism.noise.bands.values)
+            else:
+                self._correlated = StreamingNoise(mechanism.noise.bands.values)
+        rows, sums = (resume.rows, resume.sums) if resume else (None, None)
         self._rows = None if rows is None else StreamState(rows.copy(), self._step)
+        self._sums = None if sums is None or self._rows is None else SumState(sums.copy(), self._rows)
         self._stream = resume.stream if resume else None
         self._history = resume.history if resume else b""
         self._members = self._draw(self._step) if self._step < mechanism.steps else None
@@ -155,7 +177,11 @@ class Channel:
         if self.mechanism.arithmetic is not Arithmetic.EXACT:
             return ()
         first = self._step * self.mechanism.releases + self._release
-        return tuple(query.grid(_rounded_up(self.noise_std(query, first + i))) for i, query in enumerate(queries))
+        each = ((query, self.noise_std(query, first + i)) for i, query in enumerate(queries))
+        return tuple(self._grid(query, _rounded_up(sigma)) for query, sigma in each)
+
+    def _grid(self, query: Bounded, sigma: float) -> Grid:
+        return query.grid(sigma if self._mixed is None else sigma / self._mixed.unit)
 
     def release(self, query: Bounded, total: Callable[[Members, Grid | None], Sums]) -> Array:
         """The next certified release: the sum over this step's members plus noise.
@@ -172,33 +198,74 @@ class Channel:
 
     def _released(self, query: Bounded, total: Callable[[Members, Grid | None], Sums]) -> Array:
         m = self.mechanism
-        self._check_owner()
-        if self._members is None:
-            raise BudgetExhausted(f"all {m.steps} certified steps are taken: certify a longer plan to go on")
+        if getattr(m.view, "rounding", None) is not None:
+            raise MechanismMismatch("an exact hidden chain shows no sums, not even to itself: move its state")
+        here = self._current_members()
         index, sigma = self._step * m.releases + self._release, self.noise_std(query)
-        (grid,) = self.grids([query]) or (None,)
-        if grid is not None:
+        grid: Grid | None = None
+        if m.arithmetic is Arithmetic.EXACT:
             sigma = _rounded_up(sigma)
+            grid = self._grid(query, sigma)
         with np.errstate(all="ignore"):  # a caller's errstate("raise") would tell about a record
-            clean = total(self._members, grid)
-        self._check_stream(query, clean)
-        history = self._named(clean, sigma)
+            clean = total(here, grid)
+        lattice = "" if grid is None else _lattice(query, grid, clean.shape[1])
+        self._check_stream(query, clean, lattice)
+        history = self._named(clean, sigma, lattice)
         if grid is None:
             noisy = clean + self._noise(sigma, index, clean, history)
         else:
-            noisy = self._on_grid(clean, query, sigma, grid, self._streams.at("noise", index, history))
-        step, release = divmod(index + 1, m.releases)
-        members = self._members
-        if step != self._step:
-            members = self._draw(step) if step < m.steps else None  # type: ignore[assignment]
-        # All at once, and before anything is handed out: an interrupt leaves a release either made or not.
-        self._step, self._release, self._members, self._history = step, release, members, history
+            noisy = self._on_grid(clean, query, sigma, grid, index, history)
+        self._go_on(index + 1, history)
         return noisy
 
-    def _on_grid(self, clean: Sums, query: Bounded, sigma: float, grid: Grid, rng: np.random.Generator) -> Array:
+    def move(self, moved: Callable[[Members], NDArray[np.int64]]) -> NDArray[np.int64]:
+        """The next state of an exact hidden chain: ⌊φ̂(X)/g⌉ + ⌊sZ/g⌉, in units of its lattice.
+
+        Args:
+            moved: from the members of this step to ⌊φ̂(X)/g⌉, (replicas, size).
+
+        Returns:
+            (replicas, size). A step whose s is 0 adds nothing.
+
+        Raises:
+            MechanismMismatch: if the certified chain does not move on a lattice.
+        """
+        with self._lock:
+            view = self.mechanism.view
+            if not isinstance(view, LastIterate) or view.rounding is None:
+                raise MechanismMismatch("the certified mechanism is no chain on a lattice: certify it as exact")
+            here, step = self._current_members(), self._step
+            with np.errstate(all="ignore"):  # a caller's errstate("raise") would tell about a record
+                state = moved(here)
+            s = view.noise_std[step]
+            history = self._named(state, s)
+            if s > 0:  # g is a power of two: s/g is exact
+                rng = self._streams.at("noise", step, history)
+                state = state + rounded_normal(rng, s / view.rounding.unit, state.shape)
+            self._go_on(step + 1, history)
+            return state
+
+    def _current_members(self) -> Members:
+        self._check_owner()
+        if self._members is None:
+            raise BudgetExhausted(
+                f"all {self.mechanism.steps} certified steps are taken: certify a longer plan to go on"
+            )
+        return self._members
+
+    def _go_on(self, index: int, history: bytes) -> None:
+        """All at once, and before anything is handed out: an interrupt leaves a release either made or not."""
+        m = self.mechanism
+        step, release = divmod(index, m.releases)
+        members = self._members
+        if step != self._step:
+            members = self._draw(step) if step < m.steps else None
+        self._step, self._release, self._members, self._history = step, release, members, history
+
+    def _on_grid(self, clean: Sums, query: Bounded, sigma: float, grid: Grid, index: int, history: bytes) -> Array:
         """D·g·(q + ⌊σZ/(g·D)⌉): a function of the Gaussian mechanism that was certified, so nothing is added to δ.
 
-        Sums wrap around at 2⁶⁴: (q + R) mod 2⁶⁴ is a function of q + R.
+        Sums wrap around at 2⁶⁴: (q + R) mod 2⁶⁴ is a function of q + R. Correlated noise: ``tacit.noise.sums``.
 
         Returns:
             (replicas, size).
@@ -210,17 +277,28 @@ class Channel:
             raise MechanismMismatch(
                 f"{type(query).__name__} has no integer sums: use arithmetic='float', or let its total follow the grid"
             )
-        scales = query.scales(clean.shape[1])
-        if scales is None:  # g is a power of two: σ/g is exact
-            return np.asarray((clean + rounded_normal(rng, sigma / grid.unit, clean.shape)) * grid.unit)
-        unit = grid.unit * scales
-        return np.asarray((clean + rounded_normal(rng, np.nextafter(sigma / unit, np.inf), clean.shape)) * unit)
+        rng, scales = self._streams.at("noise", index, history), query.scales(clean.shape[1])
+        unit: float | Array = grid.unit if self._mixed is None else grid.unit * self._mixed.unit
+        scale: float | Array = sigma / unit  # powers of two: the quotient is exact
+        if scales is not None:
+            unit = unit * scales
+            scale = np.nextafter(sigma / unit, np.inf)
+        R = rounded_normal(rng, scale, clean.shape)
+        if self._mixed is None:
+            return np.asarray((clean + R) * unit)
+        if self._sums is None:
+            self._sums = self._mixed.init(clean.size)
+        r = self._mixed.mixed(self._sums, index, clean.reshape(-1)).reshape(clean.shape) + R
+        return self._mixed.solved(self._sums, index, np.asarray(r * unit, np.float64).reshape(-1)).reshape(clean.shape)
 
-    def take_all(self, query: Bounded, sizes: NDArray[np.int64], content: Callable[[], bytes]) -> Array:
+    def take_all(
+        self, query: Bounded, sizes: NDArray[np.int64], content: Callable[[], bytes]
+    ) -> tuple[Sums, Grid | None]:
         """The noise of all remaining releases at once, for a sweep in compiled code; nothing is left afterwards.
 
         The whole sweep is debited before a record is read. If the key can be known elsewhere (a checkpoint, a seed),
-        noise is named after everything the sums can depend on besides the noise.
+        noise is named after everything the sums can depend on besides the noise. An exact sweep has one grid, that of
+        its largest σ, and integer noise ⌊σZ/g⌉.
 
         Args:
             query: its bound sets the noise.
@@ -228,28 +306,44 @@ class Channel:
             content: a digest of records, settings and start.
 
         Returns:
-            The noise of all releases, one after another.
+            The noise of all releases, one after another, in units of the grid if there is one; and the grid.
 
         Raises:
-            MechanismMismatch: if the mechanism samples, correlates noise, or has another number of releases.
+            MechanismMismatch: if the mechanism samples, correlates noise, or has another number of releases, or if it
+                is exact and the sweep has no integer sums.
         """
         with self._lock:
             m = self.mechanism
             self._check_owner()
-            if type(m.sampling) is not FullBatch or type(m.noise) is not Independent or m.releases != 1:
-                raise MechanismMismatch("a sweep reads all records at each step, with fresh noise: certify it as such")
-            if self.replicas != 1 or len(sizes) != self.steps_left:
-                raise MechanismMismatch(
-                    f"the sweep makes {len(sizes)} releases, {self.steps_left} are certified and not yet made"
-                )
-            first, self._step, self._members = self._step, m.steps, None
-            sigma = sensitivity(m, query) / m.ratio.to_array()[first:]
+            self._check_sweep(sizes)
+            sigma = sensitivity(m, query) / m.ratio.to_array()[self._step :]
             if not np.isfinite(sigma).all():
                 raise MechanismMismatch("a release with ratio 0 promises infinite noise: leave it out instead")
-            rng = self._streams.at("sweep", first, content() if self._key_is_shared else b"")
+            grid = None
+            if m.arithmetic is Arithmetic.EXACT:
+                sigma = np.nextafter(sigma, np.inf)
+                grid = query.grid(float(sigma.max()))
+            first, self._step, self._members = self._step, m.steps, None
+            scale = sigma if grid is None else sigma / grid.unit
+            name = content() if self._key_is_shared else b""
+            if grid is not None and name:  # one sum on two grids must not be hidden by multiples of the same numbers
+                name = hashlib.sha256(repr(grid).encode() + scale.tobytes() + name).digest()
+            rng = self._streams.at("sweep", first, name)
+            scale = scale[0] if m.ratio.is_constant else np.repeat(scale, sizes)
+            if grid is not None:
+                return rounded_normal(rng, scale, int(sizes.sum())), grid
             noise = rng.standard_normal(int(sizes.sum()))
-            noise *= sigma[0] if m.ratio.is_constant else np.repeat(sigma, sizes)
-            return noise
+            noise *= scale
+            return noise, None
+
+    def _check_sweep(self, sizes: NDArray[np.int64]) -> None:
+        m = self.mechanism
+        if type(m.sampling) is not FullBatch or type(m.noise) is not Independent or m.releases != 1:
+            raise MechanismMismatch("a sweep reads all records at each step, with fresh noise: certify it as such")
+        if self.replicas != 1 or len(sizes) != self.steps_left:
+            raise MechanismMismatch(
+                f"the sweep makes {len(sizes)} releases, {self.steps_left} are certified and not yet made"
+            )
 
     def _check_owner(self) -> None:
         if os.getpid() != self._owner:
@@ -257,16 +351,19 @@ class Channel:
                 "this session belongs to the process that opened it: a forked copy would spend the budget again"
             )
 
-    def _check_stream(self, query: Bounded, clean: Array) -> None:
-        if self._correlated is None:
+    def _check_stream(self, query: Bounded, clean: Sums, lattice: str) -> None:
+        if self._correlated is None and self._mixed is None:
             return
-        # Row t of C⁻¹Z mixes the scales of earlier rows, so one strategy hides sums of one bound and one size.
-        stream = (sensitivity(self.mechanism, query), clean.shape[1])
+        # Row t of C⁻¹Z mixes the scales of earlier rows, so one strategy hides sums of one bound and one size; and in
+        # exact arithmetic a row of K·Q adds integers, which must all be in units of one grid.
+        stream = (sensitivity(self.mechanism, query), clean.shape[1], lattice)
         self._stream = self._stream or stream
-        if self._stream != stream:
+        if self._stream[:2] != stream[:2]:
             raise MechanismMismatch(
                 "correlated noise hides sums of one sensitivity and size: use one mechanism for each"
             )
+        if self._stream != stream:
+            raise MechanismMismatch("correlated noise adds integers of one grid: use one mechanism for each query")
 
     def _noise(self, sigma: float, index: int, clean: Array, history: bytes) -> Array:
         """Noise named after what it hides, and after everything hidden before.
@@ -288,16 +385,17 @@ class Channel:
         self._rows.step = index  # a row that was begun and not released is made again
         return np.asarray(sigma * self._correlated.next(self._rows, rng).reshape(clean.shape))
 
-    def _named(self, clean: Array, sigma: float = 1.0) -> bytes:
+    def _named(self, clean: Sums, sigma: float = 1.0, lattice: str = "") -> bytes:
         """A digest of all sums up to and including this one, and of their noise's scale: as secret as they are.
 
-        Without the scale, one sum released with two different ones would be hidden by multiples of the same numbers.
+        Without the scale, one sum released with two different ones would be hidden by multiples of the same numbers;
+        and integers mean nothing without their lattice.
 
         Returns:
             32 bytes.
         """
         sums = hashlib.sha256(self._history)  # three times as fast as others where processors know it
-        sums.update(repr((float(sigma), clean.shape, clean.dtype.str)).encode())
+        sums.update(repr((float(sigma), clean.shape, clean.dtype.str, *([lattice] if lattice else []))).encode())
         sums.update(np.ascontiguousarray(clean).data)
         return sums.digest()
 
@@ -316,15 +414,17 @@ class Channel:
         with self._lock:
             self._check_owner()
             self._key_is_shared = True
+            rows = self._rows if self._sums is None else self._sums.outputs
             return Checkpoint(
                 self._digest,
                 self._streams.secret_key(),
                 self._streams.seeded,
                 self._step,
                 self._release,
-                None if self._rows is None else self._rows.rows.copy(),
+                None if rows is None else rows.rows.copy(),
                 self._stream,
                 self._history,
+                None if self._sums is None else self._sums.sums.copy(),
             )
 
     def __reduce__(self) -> NoReturn:

@@ -22,11 +22,13 @@ from numpy.typing import NDArray
 
 from tacit._registry import claim, drop_inherited
 from tacit.kernels.clipping import clipped_total
+from tacit.kernels.dyadic import exponent
 from tacit.kernels.lattice import FLUSH, PRODUCT_BITS, lattice_total
 from tacit.records import Rows
 
 __all__ = [
     "QUERIES",
+    "UNIT_ROUNDOFF",
     "Bounded",
     "Example",
     "Grid",
@@ -44,6 +46,8 @@ Members = NDArray[np.bool_]
 """Which records a step reads: (replicas, records)."""
 Sums = NDArray[Any]
 """(replicas, size): float64, or int64 in units of a grid."""
+UNIT_ROUNDOFF = 2.0**-53
+"""u: a float64 operation is off by at most u relative to its result; a sum of n terms by n·u·(1 + n·u) of Σ|terms|."""
 MAX_SCALE = 36
 """log₂ of the largest noise, in units of a grid: beyond it the sampler would decide too few draws at once."""
 
@@ -95,12 +99,6 @@ class Grid:
 def root_above(square: float) -> float:
     """A float just above √square: a bound that rounding must not make smaller."""
     return float(np.nextafter(math.sqrt(square), math.inf))
-
-
-def exponent(value: float) -> int:
-    """The smallest e with value ≤ 2^e."""
-    mantissa, e = math.frexp(value)
-    return e - (mantissa == 0.5)
 
 
 def integer_sums(values: Array, members: Members) -> NDArray[np.int64]:
@@ -183,6 +181,32 @@ class Query(Bounded, ABC):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         drop_inherited(cls, Query, "contributions", ("total", "grid", "scales", "diameter", "smoothness"))
+
+    def rounding_error(self, batch: int, size: int, radius: float) -> float | None:
+        """How far ``total`` in float64 is from the ideal sum at most, in norm; None where that is not proven.
+
+        The ideal sum is that of real arithmetic, of which ``bound`` and ``smoothness`` speak. Exact hidden chains add
+        noise to the state, so their sums are in floating point, and what that may be off by is part of the price.
+
+        Args:
+            batch: the most records in a batch.
+            size: of the state and of the sum.
+            radius: no state is longer.
+
+        Returns:
+            A bound for all records, from public numbers.
+        """
+        return None
+
+    def check_precision(self, rows: Rows) -> None:
+        """Refuse rows for which ``rounding_error`` does not hold, by their type alone.
+
+        Args:
+            rows: some records.
+
+        Raises:
+            MechanismMismatch: naming the type.
+        """
 
     @abstractmethod
     def contributions(self, rows: Rows, state: Array) -> Array:

@@ -13,10 +13,10 @@ from tacit.accounting import Certificate
 from tacit.errors import MechanismMismatch
 from tacit.ledger import Ledger
 from tacit.maps import RowMap
-from tacit.mechanism import Adjacency, AllIterates, Mechanism
+from tacit.mechanism import Adjacency, AllIterates, Arithmetic, LastIterate, Mechanism
 from tacit.noise.streams import SEEDED, Streams
 from tacit.records import Records, Rows, TargetMap
-from tacit.release.chain import Chain
+from tacit.release.chain import Chain, GradientChain, in_ball
 from tacit.release.channel import Channel, Checkpoint
 from tacit.release.query import QUERIES, Bounded, Grid, Members, Query, Sums
 from tacit.release.sweep import Sweep
@@ -185,8 +185,8 @@ class Session:
         with np.errstate(all="ignore"):  # a warning, or a caller's errstate("raise"), would tell about a record
             rows = self._whole(sweep)
             state = sweep.start(rows, start)
-            noise = self._channel(part).take_all(sweep, sweep.sizes, lambda: sweep.fingerprint(rows, state))
-            return sweep.released(sweep.run(rows, state, noise))
+            noise, grid = self._channel(part).take_all(sweep, sweep.sizes, lambda: sweep.fingerprint(rows, state))
+            return sweep.released(sweep.run(rows, state, noise, grid))
 
     def run_chain(self, chain: Chain[Asked], query: Asked, start: Array, part: int = 0) -> Array:
         """Run a hidden chain to its end and return the last iterate, and nothing else.
@@ -213,14 +213,57 @@ class Session:
         chain.check(mechanism, query, self._run.n)
         if channel.steps_left != mechanism.steps:
             raise MechanismMismatch("a hidden chain takes all its steps in one go: certify a part for each chain")
+        if mechanism.arithmetic is Arithmetic.EXACT:
+            return self._run_on_lattice(chain, query, start, channel)
         asked: tuple[Query, ...] = query if isinstance(query, tuple) else (query,) * mechanism.releases
         theta = np.asarray(start, np.float64).copy()
         for k in range(mechanism.steps):
             for release, one in enumerate(asked):
-                noisy = self._release(one, chain.query_state(theta, k, release), part)
-                theta = chain.advance(theta, noisy, k, release)
+                x = chain.query_state(theta, k, release)
+                theta = chain.advance(x, self._release(one, x, part), k, release)
             self.tick(k + 1, mechanism.steps)
-        return theta
+        return chain.query_state(theta, mechanism.steps, 0)
+
+    def _run_on_lattice(self, chain: Any, query: Any, start: Array, channel: Channel) -> Array:
+        """X ← g(⌊φ̂(X)/g⌉ + ⌊sZ/g⌉): sums are in floating point, and noise with exact probabilities is on the state.
+
+        One seed gives the same bits for the same records in the same order and chunks; other orders round sums in
+        another way (the certificate covers them all).
+
+        Returns:
+            The last state, projected.
+
+        Raises:
+            MechanismMismatch: if the rounding of this chain or these features is not known, or the size differs.
+        """
+        view = channel.mechanism.view
+        assert isinstance(view, LastIterate)
+        assert view.rounding is not None  # so was certified
+        if type(chain) is not GradientChain:
+            raise MechanismMismatch(
+                f"the rounding of {type(chain).__name__} is not known, which an exact hidden chain needs: use "
+                "arithmetic='float'"
+            )
+        _check_registered(query)
+        g, chain, at = view.rounding.unit, chain.within(view.rounding.radius), np.asarray(start, np.float64)
+        if at.shape[-1:] != view.rounding.sizes:
+            raise MechanismMismatch(f"certified for {view.rounding.sizes[0]} coordinates, the start has {at.shape}")
+        for rows in self._records.parts():
+            query.check_precision(rows)
+            break
+        state = np.rint(np.atleast_2d(in_ball(at, chain.radius)) / g).astype(np.int64)
+        steps = channel.mechanism.steps
+        for k in range(steps):
+            x = chain.query_state(state * g, k, 0)
+
+            def moved(members: Members, x: Array = x, k: int = k) -> NDArray[np.int64]:
+                sums = self._total(query, x, members, None)
+                return np.asarray(np.rint(chain.advance(x, sums, k, 0) / g), np.int64)
+
+            state = channel.move(moved)
+            self.tick(k + 1, steps)
+        last = chain.query_state(state * g, steps, 0)
+        return last if at.ndim > 1 else np.asarray(last[0])
 
     def tick(self, done: int, steps: int) -> None:
         """Report progress: step counts only, which are public."""

@@ -6,8 +6,10 @@ therefore takes the noise of all its releases at once and alternates
     noisy = clipped_sum(rows, state, k) + noise[k],     state = apply(rows, state, noisy, k)
 
 inside. ``clipped_sum`` reads records and is subject to record-and-replay; ``apply`` is post-processing of ``noisy``;
-``run`` fuses them and is tested to do the same. A state holds values per record (predictions, kept up to date with the
-released coefficients), so it stays inside: a session hands out ``released(state)`` only.
+``run`` fuses them and is tested to do the same. In exact arithmetic all releases share one public grid; sums and noise
+are int64 in its unit g, ``noisy`` is g·(q + R), and ``run`` is tested to do the same to the bit. A state holds values
+per record (predictions, kept up to date with the released coefficients), so it stays inside: a session hands out
+``released(state)`` only.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit._registry import drop_inherited
+from tacit.errors import MechanismMismatch
 from tacit.records import Rows
-from tacit.release.query import Bounded, Example
+from tacit.release.query import Bounded, Example, Grid, Sums
 
 __all__ = ["Sweep"]
 
@@ -42,24 +45,44 @@ class Sweep(Bounded, ABC):
         super().__init_subclass__(**options)
         for method in ("start", "clipped_sum", "apply"):
             drop_inherited(cls, Sweep, method, ("run",))
+        drop_inherited(cls, Sweep, "clipped_sum", ("grid",))  # another sum need not be one of integers
+
+    def grid(self, sigma: float) -> Grid:
+        """The lattice of a sweep whose largest noise has deviation σ; a sweep with integer sums overrides this.
+
+        Raises:
+            MechanismMismatch: if it has none.
+        """
+        raise MechanismMismatch(f"{type(self).__name__} has no integer sums: use arithmetic='float'")
 
     @abstractmethod
     def start(self, rows: Rows, w: Array) -> Any:
-        """The state at public (or released) coefficients."""
+        """The state at public (or released) coefficients; what it keeps of a record is that record's, to the bit."""
 
     @abstractmethod
-    def clipped_sum(self, rows: Rows, state: Any, k: int) -> Array:
-        """The k-th sum at ``state``, without noise: ``sizes[k]`` numbers."""
+    def clipped_sum(self, rows: Rows, state: Any, k: int, grid: Grid | None = None) -> Sums:
+        """The k-th sum at ``state``, without noise: ``sizes[k]`` numbers, int64 in units of a grid if there is one."""
 
     @abstractmethod
     def apply(self, rows: Rows, state: Any, noisy: Array, k: int) -> Any:
         """The next state; it reads records only to keep predictions up to date with the released part."""
 
-    def run(self, rows: Rows, state: Any, noise: Array) -> Any:
-        """Every release: ``clipped_sum`` and ``apply`` in turn; an override fuses them, to the same result."""
+    def run(self, rows: Rows, state: Any, noise: Sums, grid: Grid | None = None) -> Any:
+        """Every release, ``clipped_sum`` and ``apply`` in turn; an override fuses them, to the same result.
+
+        Args:
+            rows: all records.
+            state: where the sweep starts.
+            noise: of all releases, in units of the grid.
+            grid: of an exact sweep.
+
+        Returns:
+            The last state.
+        """
         first = 0
         for k, size in enumerate(self.sizes):
-            state = self.apply(rows, state, self.clipped_sum(rows, state, k) + noise[first : first + size], k)
+            noisy = self.clipped_sum(rows, state, k, grid) + noise[first : first + size]
+            state = self.apply(rows, state, noisy if grid is None else noisy * grid.unit, k)
             first += size
         return state
 

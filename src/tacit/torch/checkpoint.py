@@ -85,6 +85,7 @@ def write(path: Path, saved: Saved) -> None:
             "rows": None if channel.rows is None else torch.from_numpy(channel.rows),
             "stream": None if channel.stream is None else list(channel.stream),
             "history": channel.history.hex(),
+            "sums": None if channel.sums is None else torch.from_numpy(channel.sums),
         },
     }
     stream = io.BytesIO()
@@ -133,7 +134,7 @@ def _parsed(data: bytes) -> Saved | None:
     try:
         document = torch.load(io.BytesIO(data), weights_only=True, map_location="cpu")
         channel = document["channel"]
-        rows, stream = channel["rows"], channel["stream"]
+        rows, stream, sums = channel["rows"], channel["stream"], channel.get("sums")
         if (document["tacit"], document["format"]) != ("checkpoint", FORMAT):
             return None
         return Saved(
@@ -146,8 +147,9 @@ def _parsed(data: bytes) -> Saved | None:
                 int(channel["step"]),
                 int(channel["release"]),
                 None if rows is None else np.array(rows.numpy()),
-                None if stream is None else (float(stream[0]), int(stream[1])),
+                None if stream is None else (float(stream[0]), int(stream[1]), str((*stream[2:], "")[0])),
                 bytes.fromhex(channel["history"]),
+                None if sums is None else np.array(sums.numpy()),
             ),
             dict(document["model"]),
             dict(document["optimizer"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +16,9 @@ from torch.func import grad, vmap
 
 from tacit import _validate
 from tacit.errors import InvalidInput
+from tacit.kernels.lattice import lattice_total
 from tacit.release import Example, Query, register
+from tacit.release.query import Grid
 from tacit.torch.layers import Gradient, Rows, chain_of
 from tacit.torch.objective import Objective, Parameters, Record, RecordLoss, check_model, first_line, stateless
 from tacit.torch.records import Fill, Records, like_parameters, made_up, reseed, seeded, zeros
@@ -31,6 +34,7 @@ CHAIN_CHUNK = 24
 LINEAR_CHUNK = 512
 """Most records in one pass through a chain of linear layers, whose gradients are never formed."""
 _HELD = 64_000_000  # most numbers in the gradients of a chunk
+_HELD_EXACT = 16_000_000  # in exact arithmetic all of them are formed, in float64
 _SHRINK = 1 - 2.0**-20
 """Gradients are clipped to C times this factor, so that rounding to float32 cannot make them longer than C."""
 
@@ -38,6 +42,11 @@ _SHRINK = 1 - 2.0**-20
 def chunk_for(size: int, most: int = CHUNK) -> int:
     """Size of a chunk whose gradients fit into memory: 64 records, or fewer for large models."""
     return max(1, min(most, _HELD // max(size, 1)))
+
+
+def exact_chunk(size: int) -> int:
+    """Size of a chunk in exact arithmetic, where every gradient is formed."""
+    return max(1, min(CHUNK, _HELD_EXACT // max(size, 1)))
 
 
 def default_chunk(model: nn.Module, size: int, *, vectorised: bool = True) -> int:
@@ -67,7 +76,8 @@ class PerRecordGradients(Query):
     """Σ over a batch of ∇ℓ(θ; record)·min(1, C/‖∇ℓ‖): a record's gradient never depends on another record.
 
     Gradients come from ``torch.func`` (vmap over grad) in chunks, or from one batched pass for plain chains of layers
-    (``layers``); norms and sums are computed in float64.
+    (``layers``); norms and sums are computed in float64. On a grid every gradient is formed, clipped, rounded toward
+    zero, and added as integers.
 
     A record that cannot be read, for which the model or the loss raises, or whose gradient is not finite, counts as
     zero, and the sum of the others keeps its bits. Otherwise one record could destroy the sum or end the run, and
@@ -112,25 +122,30 @@ class PerRecordGradients(Query):
         return out
 
     def total(  # type: ignore[override]
-        self, rows: Records, state: Array, members: Mask, grid: None = None
-    ) -> NDArray[np.float64]:
-        """Σ of the clipped gradients of each replica's members, (replicas, size): in floating point."""
+        self, rows: Records, state: Array, members: Mask, grid: Grid | None = None
+    ) -> Array:
+        """Σ of the clipped gradients of each replica's members, (replicas, size): float64, or integers on a grid."""
+        unit = 0.0 if grid is None else grid.unit
         pairs = zip(state, members, strict=True)
-        return np.stack([self._one(rows, theta, np.flatnonzero(mask)) for theta, mask in pairs])
+        return np.stack([self._one(rows, theta, np.flatnonzero(mask), unit) for theta, mask in pairs])
 
     def contribute(self, rows: Records, theta: Array) -> None:
         """Add this process's share to a sum that the leader of its team computes."""
-        self._one(rows, theta, np.empty(0, np.intp))
+        self._one(rows, theta, np.empty(0, np.intp), 0.0)
 
-    def _one(self, rows: Records, theta: Array, index: NDArray[np.intp]) -> NDArray[np.float64]:
+    def _one(self, rows: Records, theta: Array, index: NDArray[np.intp], unit: float) -> Array:
+        """The sum at one θ, in units of the leader's grid; in floating point if the unit is zero."""
         check_model(self.objective.model)  # again, because modes may have changed
         at, team = self._parameters(theta), rows.team
-        out = torch.zeros(self.size, dtype=torch.float64, device=self.objective.device())
+        unit = float(team.broadcast(torch.tensor([unit], dtype=torch.float64)))
         share = team.share(index)
+        add = self._clipped if unit == 0 else functools.partial(self._truncated, unit=unit)
+        kind = torch.float64 if unit == 0 else torch.int64
+        out = torch.zeros(self.size, dtype=kind, device=self.objective.device() if unit == 0 else "cpu")
         with _apart(self.objective.device()):
             for piece in self._pieces(rows, at, share):
-                out += self._clipped(piece)
-        return team.summed(out.cpu()).numpy()
+                out += add(piece)
+        return np.asarray(team.summed(out.cpu()).numpy())
 
     def dry_run(self, rows: Records) -> None:
         """Differentiate one chunk of made-up records and discard the result: shows faults of model and loss.
@@ -288,6 +303,12 @@ class PerRecordGradients(Query):
         keep = torch.isfinite(norm) & piece.members
         scale = torch.where(norm > self.bound * _SHRINK, self.bound * _SHRINK / norm, 1.0)
         return torch.cat([g.weighted(scale, None if keep.all() else keep) for g in gradients])
+
+    def _truncated(self, piece: _Piece, unit: float) -> Tensor:
+        """Σ over members, each clipped and rounded toward zero to multiples of the unit: integers."""
+        rows = torch.cat([g.rows() for g in piece.gradients], dim=1).double().cpu().numpy()
+        total = lattice_total(np.ascontiguousarray(rows)[None], piece.members.cpu().numpy()[None], self.bound, unit)
+        return torch.from_numpy(total[0])
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> Example:

@@ -19,21 +19,24 @@ from torch.optim import SGD, Optimizer
 from tacit.accounting import Certificate
 from tacit.errors import BudgetExhausted, InvalidInput, MechanismMismatch
 from tacit.ledger.journal import Journal
-from tacit.mechanism import Adjacency
+from tacit.mechanism import Adjacency, Arithmetic
 from tacit.release import Checkpoint, Session, open_session
 from tacit.torch import checkpoint as files
-from tacit.torch.gradients import PerRecordGradients, is_record_local
+from tacit.torch.gradients import PerRecordGradients, exact_chunk, is_record_local
 from tacit.torch.objective import LossFunction, Objective, Parameters, RecordLoss, check_optimizer
 from tacit.torch.records import Records, seeded
 from tacit.torch.settings import TrainingSettings
 from tacit.torch.trial import try_step
 
-__all__ = ["RECORDS_APART", "Batch", "TrainingPlan"]
+__all__ = ["RECORDS_APART", "SAME_EVERYWHERE", "Batch", "TrainingPlan"]
 
 RECORDS_APART = "declared: model and loss_fn carry nothing from record to record through globals or closures"
 """Attributes of modules are compared (``stateless``); what custom code keeps elsewhere is declared by the user."""
 PUBLIC_SHAPES = "declared: shape and type of the dataset's items are public"
 """A model is tried on made-up records of the shape that the first items of a dataset have."""
+
+SAME_EVERYWHERE = "declared: PyTorch's kernels round a record's gradient in the same way at every place of a chunk"
+"""Sums of integers are exact, but gradients come from kernels that may round by place; chunk_size=1 has one place."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,9 @@ class TrainingPlan(TrainingSettings):
         ledger: a ``tacit.Ledger``, charged before any record is read.
         note: free text for the ledger.
         random_state: a seed that makes the run repeatable and *not private*.
+        arithmetic: "float", or "exact": gradients are rounded toward zero to a public grid and added as integers, noise
+            has exact probabilities, and C is rounded to 14 bits. Every gradient is formed, which costs time and memory;
+            with ``chunk_size=1`` no gradient depends on its place in a chunk either, else that is declared.
 
     >>> plan = TrainingPlan(2000, epsilon=3.0, delta=1e-5, batch_size=200, epochs=5, bands=4)
     >>> plan.n_steps, plan.bands, plan.certificate.epsilon(1e-5) <= 3.0
@@ -103,12 +109,13 @@ class TrainingPlan(TrainingSettings):
 
         It also holds if the training is stopped early.
         """
-        return _marked(super().certificate, self._marks)
+        return _marked(super().certificate, self.marks)
 
     @property
     def marks(self) -> tuple[str, ...]:
         """What was declared so far."""
-        return self._marks
+        places = self.arithmetic is Arithmetic.EXACT and self.chunk_size != 1
+        return (SAME_EVERYWHERE, *self._marks) if places else self._marks
 
     def declare(self, mark: str) -> None:
         """Put a sentence on the certificate of the run, also after resuming.
@@ -118,7 +125,7 @@ class TrainingPlan(TrainingSettings):
         Args:
             mark: what a reader must know, e.g. "declared: evaluation data are public".
         """
-        self._marks = tuple(dict.fromkeys((*self._marks, mark)))
+        self._marks = tuple(dict.fromkeys((*self._marks, *((mark,) if mark not in self.marks else ()))))
 
     @property
     def steps_done(self) -> int:
@@ -210,6 +217,8 @@ class TrainingPlan(TrainingSettings):
         query = self._query
         if query is None or query.objective.model is not model or query.objective.loss_fn is not loss_fn:
             objective, chunk, vectorised = Objective(model, loss_fn), self.chunk_size, self.vectorised
+            if chunk is None and self.arithmetic is Arithmetic.EXACT:
+                chunk = exact_chunk(objective.size)
             # Before the channel learns the size of the sum. A loss of its own for every step is tried on one record.
             tried = chunk if query is None or query.objective.model is not model else 1
             fill = try_step(model, loss_fn, records, chunk_size=tried, vectorised=vectorised, look=True)
@@ -278,7 +287,7 @@ class TrainingPlan(TrainingSettings):
             optimizer=(optimizer or self._sgd(model)).state_dict(),
             run=run.secret,
             entry=run.entry,
-            marks=self._marks,
+            marks=self.marks,
         )
         run.journal = Journal(run.secret, Path(path))
         run.journal.check(run.step, saved.channel.history)  # before there is a checkpoint to go on from

@@ -17,6 +17,7 @@ from tacit.errors import InvalidInput
 from tacit.ledger import Ledger
 from tacit.mechanism import (
     Adjacency,
+    Arithmetic,
     CorrelatedNoise,
     CyclicPoisson,
     FrozenArray,
@@ -90,7 +91,9 @@ class TrainingSettings:
         ledger: Ledger | None = None,
         note: str = "",
         random_state: int | None = None,
+        arithmetic: Arithmetic | str = Arithmetic.FLOAT,
     ) -> None:
+        self.arithmetic = Arithmetic.parse(arithmetic)
         self.n_records, self.batch_size = _sizes(n_records, batch_size)
         self.n_steps = _count_steps(self.n_records, self.batch_size, epochs, steps)
         self.adjacency = Adjacency.parse(adjacency)
@@ -177,6 +180,8 @@ class TrainingSettings:
         elif _validate.one_of(STRATEGIES, strategy=kind) != "dpsgd":
             optimum = self._optimised(self._workload(kind, eigenvalues), epsilon, delta, bands)
             strategy = optimum.strategy if optimum.strategy.n_bands > 1 else None
+        if strategy is not None and self.arithmetic is Arithmetic.EXACT:
+            strategy = strategy.rounded()  # what runs is what is certified
         if noise_multiplier is not None:
             sigma = _validate.positive(noise_multiplier=noise_multiplier)
             return NoisePlan(strategy, optimum, sigma, certify(self._mechanism(sigma, strategy), delta=delta))
@@ -214,6 +219,7 @@ class TrainingSettings:
             noise=Independent() if strategy is None else CorrelatedNoise(FrozenArray(strategy.bands, name="bands")),
             unit=self.unit,
             label="descent",
+            arithmetic=self.arithmetic,
         )
 
     def _workload(self, kind: str, eigenvalues: ArrayLike | None) -> Workload:

@@ -21,7 +21,7 @@ from tacit import _validate
 from tacit.accounting import Certificate
 from tacit.errors import InvalidInput, MechanismMismatch
 from tacit.ledger import Ledger
-from tacit.mechanism import Adjacency
+from tacit.mechanism import Adjacency, Arithmetic
 from tacit.noise import Optimum, Strategy
 from tacit.torch.curvature import Spectrum
 from tacit.torch.gradients import is_record_local
@@ -95,6 +95,7 @@ class PrivateTrainer:
         ledger: a ``tacit.Ledger``, charged before any record is read.
         note: free text for the ledger.
         random_state: a seed that makes the run repeatable and *not private*.
+        arithmetic: "float", or "exact" (``TrainingPlan``).
         progress: show a progress bar on stderr; None shows it if stderr is a terminal.
 
     >>> import torch
@@ -137,6 +138,7 @@ class PrivateTrainer:
         ledger: Ledger | None = None,
         note: str = "",
         random_state: int | None = None,
+        arithmetic: Arithmetic | str = Arithmetic.FLOAT,
         progress: bool | None = None,
     ) -> None:
         check_model(model)
@@ -165,6 +167,7 @@ class PrivateTrainer:
             ledger=ledger,
             note=note,
             random_state=random_state,
+            arithmetic=arithmetic,
         )
         self._make_optimizer, self._adjacency, self._n = optimizer, adjacency, n_records
         self._path = None if checkpoint is None else Path(checkpoint)

@@ -13,9 +13,10 @@ from scipy import sparse
 
 from tacit.errors import InvalidInput
 from tacit.kernels import coordinate as kernel
+from tacit.kernels.lattice import lattice_total
 from tacit.problem import ElasticNet, Huber, Logistic, Loss, Penalty, SmoothedHinge, Squared
 from tacit.records import Design, Rows
-from tacit.release.query import Example, register
+from tacit.release.query import Example, Grid, Sums, register
 from tacit.release.sweep import Sweep
 
 __all__ = ["Blocks", "CoordinateState", "CoordinateSweep"]
@@ -90,6 +91,10 @@ class CoordinateSweep(Sweep):
     divides by n and takes a prox step: w_j ← prox(w_j − step_j·g_j/n). After every ``inner`` steps the iterate is
     replaced by the mean of the last ``inner`` ones, if averaging is on.
 
+    On a grid each whitened contribution, of norm at most 1, is rounded toward zero to integers; clips and √|U| are
+    public and stay out of them. Predictions are kept in float64, each a function of its own record and of released
+    numbers to the bit (``tacit.kernels.sweeps``).
+
     Args:
         loss: φ.
         penalty: ψ; separable.
@@ -123,6 +128,11 @@ class CoordinateSweep(Sweep):
         self._inner = inner
         self._code = COMPILED.get(type(loss))
         self._parameter = float(getattr(loss, "parameter", 0.0)) if self._code is not None else 0.0
+        self._fused = self._code is not None and type(penalty) is ElasticNet and blocks.single
+
+    def grid(self, sigma: float) -> Grid:
+        """As fine as the largest noise allows."""
+        return Grid.fine(sigma, self.bound)
 
     # -- records ----------------------------------------------------------------------------------------------
 
@@ -151,30 +161,46 @@ class CoordinateSweep(Sweep):
 
     # -- the two functions a sweep is made of -----------------------------------------------------------------
 
-    def clipped_sum(self, rows: Rows, state: CoordinateState, k: int) -> Array:
+    def clipped_sum(self, rows: Rows, state: CoordinateState, k: int, grid: Grid | None = None) -> Sums:
         """The whitened sum over block k."""
         U, design = self._block(k), self._design(rows)
-        root = float(np.sqrt(len(U)))
         if self._code is None:
-            return self._plain_sum(rows, state.z, U) / root
-        rest: tuple[Any, ...] = (state.z, U, 1 / self._clips[U], root, self._code, self._parameter)
+            return self._plain_sum(rows, state.z, U, grid)
+        if grid is not None and len(U) == 1:  # a number is clipped as it is: no norm, no allowance for its rounding
+            return self._single_sum(rows, state.z, int(U[0]), grid)
+        root, unit = float(np.sqrt(len(U))), None if grid is None else grid.unit
+        rest: tuple[Any, ...] = (state.z, U, 1 / self._clips[U], root, self._code, self._parameter, unit)
         if design.sparse:
-            return np.asarray(kernel.block_sum_sparse(*_columns(rows, design), len(rows), *rest) / root)
-        return np.asarray(kernel.block_sum_dense(design.matrix, *rest) / root)
+            found = kernel.block_sum_sparse(*_columns(rows, design), len(rows), *rest)
+        else:
+            found = kernel.block_sum_dense(design.matrix, *rest)
+        return np.asarray(found / root if grid is None else found)
 
-    def _plain_sum(self, rows: Rows, f: Array, U: Index) -> Array:
+    def _single_sum(self, rows: Rows, z: Array, j: int, grid: Grid) -> NDArray[np.int64]:
+        design = self._design(rows)
+        rest: tuple[Any, ...] = (z, j, self._clips[j], self._code, self._parameter, grid.unit)
+        if design.sparse:
+            return np.array([kernel.coordinate_sum_sparse(*_columns(rows, design), *rest)], np.int64)
+        return np.array([kernel.coordinate_sum_dense(design.matrix, *rest)], np.int64)
+
+    def _plain_sum(self, rows: Rows, f: Array, U: Index, grid: Grid | None) -> Sums:
         """As the kernel, in numpy: losses without compiled code."""
-        X = rows.design.matrix[:, U]
+        X, root = rows.design.matrix[:, U], np.sqrt(len(U))
         columns = np.asarray(X.toarray() if rows.design.sparse else X, np.float64) / self._clips[U]
         with np.errstate(all="ignore"):
             v = self._loss.derivative(f, rows.y)[:, None] * columns
+            if grid is not None:  # norms by our own code: the order in which numpy adds depends on the table
+                v = np.ascontiguousarray(v / root)[None]
+                return np.asarray(lattice_total(v, np.ones((1, len(f)), bool), self.bound, grid.unit)[0])
             norms = np.sqrt((v * v).sum(axis=1, keepdims=True))
-            v *= np.minimum(1.0, np.sqrt(len(U)) / np.maximum(norms, 1e-300))
-        return np.asarray(np.where(np.isfinite(v).all(axis=1, keepdims=True), v, 0.0).sum(axis=0))
+            v *= np.minimum(1.0, root / np.maximum(norms, 1e-300))
+        return np.asarray(np.where(np.isfinite(v).all(axis=1, keepdims=True), v, 0.0).sum(axis=0) / root)
 
     def apply(self, rows: Rows, state: CoordinateState, noisy: Array, k: int) -> CoordinateState:
         """One proximal step, and the average at the end of a round."""
         U = self._block(k)
+        if self._fused:
+            return self._applied(rows, state, float(noisy[0]), int(U[0]), k)
         w = state.w.copy()
         old = w[U]
         gradient = noisy * np.sqrt(len(U)) * self._clips[U] / self._divisor
@@ -184,32 +210,50 @@ class CoordinateSweep(Sweep):
         new = CoordinateState(w, z, state.total + w)
         return self._averaged(rows, new) if self._inner and (k + 1) % self._inner == 0 else new
 
+    def _applied(self, rows: Rows, state: CoordinateState, noisy: float, j: int, k: int) -> CoordinateState:
+        """``apply`` by the operations of the compiled sweep, in their order."""
+        new, design, K = state.copy(), self._design(rows), self._inner or len(self.sizes)
+        if k % K == 0:
+            new.total += K * new.w
+        rest = (new.z, new.w, j, noisy * self._clips[j], *self._rules()[1:])
+        if design.sparse:
+            delta = kernel.apply_sparse(*_columns(rows, design), *rest)
+        else:
+            delta = kernel.apply_dense(design.matrix, *rest)
+        new.total[j] += (K - k % K) * delta
+        return self._averaged(rows, new) if self._inner and (k + 1) % self._inner == 0 else new
+
     def _averaged(self, rows: Rows, state: CoordinateState) -> CoordinateState:
         assert self._inner is not None
         return self.start(rows, state.total / self._inner)
 
     # -- fused ------------------------------------------------------------------------------------------------
 
-    def run(self, rows: Rows, state: CoordinateState, noise: Array) -> CoordinateState:
+    def run(self, rows: Rows, state: CoordinateState, noise: Sums, grid: Grid | None = None) -> CoordinateState:
         """All steps; compiled where every step has one coordinate and loss and penalty have compiled code."""
-        if self._code is None or type(self._penalty) is not ElasticNet or not self._blocks.single:
-            return super().run(rows, state, noise)  # type: ignore[no-any-return]
+        if not self._fused:
+            return super().run(rows, state, noise, grid)  # type: ignore[no-any-return]
         steps, order = len(self.sizes), self._blocks.members
-        scaled = noise * self._clips[order]
+        scaled = noise * self._clips[order] if grid is None else noise
         state = state.copy()
         inner = self._inner or steps
         for first in range(0, steps, inner):
             part = slice(first, min(first + inner, steps))
-            self._compiled(rows, state, order[part], scaled[part])
+            self._compiled(rows, state, order[part], scaled[part], grid)
             if self._inner:
                 state = self._averaged(rows, state)
         return state
 
-    def _compiled(self, rows: Rows, state: CoordinateState, order: Index, noise: Array) -> None:
-        p, design = self._penalty, self._design(rows)
+    def _rules(self) -> tuple[Array, ...]:
+        """Clips, steps and the numbers of the penalty, as the kernels want them."""
+        p, steps = self._penalty, self._steps
         assert isinstance(p, ElasticNet)
-        rules = (self._clips, self._steps / self._divisor, self._steps * p.l1, self._steps * p.l2, p.low, p.high)
-        rest: tuple[Any, ...] = (state.z, state.w, order, noise, *rules, self._code, self._parameter, state.total)
+        return self._clips, steps / self._divisor, steps * p.l1, steps * p.l2, p.low, p.high
+
+    def _compiled(self, rows: Rows, state: CoordinateState, order: Index, noise: Sums, grid: Grid | None) -> None:
+        design, unit = self._design(rows), None if grid is None else grid.unit
+        loss = (self._code, self._parameter)
+        rest: tuple[Any, ...] = (state.z, state.w, order, noise, *self._rules(), *loss, state.total, unit)
         if design.sparse:
             kernel.sweep_sparse(*_columns(rows, design), len(rows), *rest)
         else:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.kernels.lattice import capped_integers
 from tacit.problem import Huber, Logistic, Loss, SmoothedHinge, Squared
-from tacit.records import Integers, Rows
-from tacit.release.query import Example, Grid, Members, Query, Sums, register
+from tacit.records import Design, Integers, Rows
+from tacit.release.query import UNIT_ROUNDOFF, Example, Grid, Members, Query, Sums, register
 
 __all__ = ["LossGradient"]
 
@@ -56,12 +56,41 @@ class LossGradient(Query):
             return None
         return self.loss.curvature * self.row_norm**2
 
+    def rounding_error(self, batch: int, size: int, radius: float) -> float | None:
+        """b·u·(β·B·(2p + 24) + C·(4p + b + r + 48) + a·R), (r, a) the error of the loss's derivative.
+
+        Of one record, s = min(1, R/‖x‖), x̃ = s·x. *Norm*: off by (p + 8)u relative to it, s by (p + 11)u. *Prediction*:
+        x·v by (p + 4)u·‖x‖·B in any order of additions, f = s·x·v by (2p + 16)u·R·B. *Slope*: φ′ by sup φ″ times that,
+        u·a, and u·r relative to it; where that is more than the cap C/‖x̃‖ the clip takes it off, so that u·r·C/‖x̃‖ is
+        left. The cap is off by (2p + 22)u relative to it. *Contribution*: ‖x̃‖ ≤ R times these, and once more the error
+        of s, (p + 12)u·C. *Sum*: (b + 4)u·Σ‖contribution‖ ≤ (b + 4)u·b·C; terms that are 0 add nothing. β = sup φ″·R².
+
+        Returns:
+            The bound; None for a loss whose derivative's error is not proven, and without a row norm.
+        """
+        sizes = min(self.bound, self.row_norm), max(self.bound, self.row_norm)
+        if self.loss.derivative_error is None or not 1e-100 <= sizes[0] <= sizes[1] <= 1e100:  # squares keep digits
+            return None
+        relative, absolute = self.loss.derivative_error
+        of_state = self.loss.curvature * self.row_norm**2 * radius * (2 * size + 24)
+        rest = self.bound * (4 * size + batch + relative + 48) + absolute * self.row_norm
+        return batch * UNIT_ROUNDOFF * (of_state + rest)
+
+    def _design(self, rows: Rows) -> tuple[Design, Array]:
+        """The features and their norms; rows that leave the range of floats are scaled, or count as nothing."""
+
+        def make() -> tuple[Design, Array]:
+            norms = rows.design.row_norms()
+            design = rows.design.within_range(norms)
+            return design, norms if design is rows.design else design.row_norms()
+
+        return rows.kept("design", make)
+
     def _slopes(self, rows: Rows, state: Array) -> Array:
         """Clipped slopes, (records, replicas): what multiplies x. A slope that is not finite counts as nothing."""
         # A run that diverges must not turn rounding, which may depend on how many records there are, into a signal.
         state = np.clip(np.nan_to_num(state, nan=0.0), -MAX_COEFFICIENT, MAX_COEFFICIENT)
-        design = rows.kept("design", lambda: rows.design)
-        norms = rows.kept("row norms", design.row_norms)
+        design, norms = self._design(rows)
         with np.errstate(all="ignore"):
             R = self.row_norm
             shrink = (R / np.maximum(norms, R) if np.isfinite(R) else np.ones_like(norms))[:, None]
@@ -85,7 +114,7 @@ class LossGradient(Query):
 
     def contributions(self, rows: Rows, state: Array) -> Array:
         """φ′·x, already clipped."""
-        return self._slopes(rows, np.asarray(state, np.float64)).T[:, :, None] * rows.design.dense()[None]
+        return self._slopes(rows, np.asarray(state, np.float64)).T[:, :, None] * self._design(rows)[0].dense()[None]
 
     def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """Two matrix products."""
@@ -95,7 +124,7 @@ class LossGradient(Query):
         slopes = self._slopes(rows, np.asarray(state, np.float64))
         if not members.all():
             slopes = slopes * members.T
-        return rows.kept("design", lambda: rows.design).transposed_dot(slopes).T
+        return self._design(rows)[0].transposed_dot(slopes).T
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> Example:

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
-from tacit.errors import InvalidInput
+from tacit.errors import InvalidInput, MechanismMismatch
 from tacit.kernels.exact import coarse, half_spaces
 from tacit.kernels.outer import capped_rows, integer_rows, integer_sums_of_products, outer_sums, row_scores
 from tacit.kernels.rows import SHRINK, row_squares, shortened
 from tacit.problem import OneVsRest, OutputLoss, Softmax, SquaredOutputs
 from tacit.records import Rows
 from tacit.records.rows import BITS
-from tacit.release.query import Example, Grid, Members, Query, Sums, register
+from tacit.release.query import UNIT_ROUNDOFF, Example, Grid, Members, Query, Sums, register
 
 __all__ = ["GatedOutputs", "LinearOutputs", "open_gates"]
 
@@ -149,6 +149,33 @@ class LinearOutputs(_Outputs):
         loss: of the outputs, clipped.
         row_norm: R; longer feature vectors are scaled down to it.
     """
+
+    def rounding_error(self, batch: int, size: int, radius: float) -> float | None:
+        """b·u·(β·B·(2p + 24) + R·e + C·(p + b + 24)) for float64 features, p = d/K.
+
+        *Rows*: shortened ones are off by (p + 12)u·R, which moves g by curvature·B·(p + 12)u·R and turns gxᵀ by
+        C·(p + 12)u. *Outputs*: x·w_k is off by (p + 2)u·‖x‖‖w_k‖ in any order of additions, all of them by (p + 2)u·R·B
+        in norm, hence g, which is curvature-Lipschitz, by curvature times that, and by ``gradient_error``·u beside; 1 −
+        2⁻¹⁴ of it (``KEPT``), which is what the ideal sum is made of, too, by another C·u.
+        *Sum*: (b + 2)u·Σ‖g_i‖‖x_i‖ ≤ (b + 2)u·b·C. Each contribution counts R times the error of g; β = curvature·R².
+
+        Returns:
+            The bound; None for a loss whose gradient's error is not proven.
+        """
+        if self.loss.gradient_error is None:
+            return None
+        p = size / self.loss.outputs
+        rest = self.row_norm * self.loss.gradient_error + self.bound * (p + batch + 24)
+        return batch * UNIT_ROUNDOFF * (self.smoothness * radius * (2 * p + 24) + rest)
+
+    def check_precision(self, rows: Rows) -> None:
+        """Only float64: the rounding of float32 could be bounded, but would multiply μ."""
+        kind = rows.take(np.arange(min(len(rows), 1))).X.dtype
+        if kind != np.float64:
+            raise MechanismMismatch(
+                f"an exact hidden chain needs float64 features, these are {kind}: convert them, or use "
+                "arithmetic='float'"
+            )
 
     def _part(self, rows: Rows, theta: Array, index: Index) -> Array:
         batch = rows.take(index)

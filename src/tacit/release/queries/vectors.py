@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.errors import MechanismMismatch
 from tacit.records import Rows
-from tacit.release.query import QUERIES, Example, Grid, Members, Query, Sums, register
+from tacit.release.query import QUERIES, UNIT_ROUNDOFF, Example, Grid, Members, Query, Sums, register
 
 __all__ = ["CountedSum", "VectorSum"]
 
@@ -31,6 +31,10 @@ class VectorSum(Query):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bound", _validate.positive(bound=self.bound))
+
+    def rounding_error(self, batch: int, size: int, radius: float) -> float:
+        """b·u·C·(d + b + 16): the norm is off by (d + 8)u, its quotient by 3u, a sum of b terms by (b + 2)u."""
+        return batch * UNIT_ROUNDOFF * self.bound * (size + batch + 16)
 
     def contributions(self, rows: Rows, state: Array) -> Array:
         """The rows, whatever the state."""
