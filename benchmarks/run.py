@@ -31,6 +31,7 @@ ONCE = (
     "steps",
     "exact_cost",
     "exact_chains",
+    "exact_blocks",
 )
 ALL = (*ONCE, *ACCUMULATE)
 """What ``make bench`` runs; ``features`` is run when it is asked for."""

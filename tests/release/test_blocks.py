@@ -319,5 +319,5 @@ def test_many_parts_are_one_sum(statistic, monkeypatch):
     for table in (M, sparse.csr_matrix(M)):
         whole = problem.total(0, (H,), Rows(table))
         with monkeypatch.context() as patch:
-            patch.setattr("tacit.release.queries.factors.PART_ENTRIES", 12)
+            patch.setattr("tacit.release.queries.people.PART_ENTRIES", 12)
             np.testing.assert_allclose(problem.total(0, (H,), Rows(table)), whole, rtol=1e-12, atol=1e-15)

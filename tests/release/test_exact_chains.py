@@ -107,7 +107,7 @@ def ideal_outputs(query: LinearOutputs, X, y, W) -> np.ndarray:
             g[target] -= 1
             g = np.array([max(min(a, mp.mpf(loss.clip)), -mp.mpf(loss.clip)) for a in g])
         total = total + np.outer(g, x).ravel()
-    return total
+    return total * (1 - mp.mpf(2) ** -14)  # ``queries.outputs.KEPT``
 
 
 def adversarial(rng, n: int, p: int) -> np.ndarray:

@@ -142,3 +142,31 @@ def test_softmax_keeps_small_clips_in_float32(clip: float) -> None:
     g = loss.gradient(np.stack([z, 0 * z], axis=1).astype(np.float32), np.zeros(len(z), int)).astype(float)
     worst = np.linalg.norm(g, axis=1).max() / loss.slope
     assert worst <= 1 + 2.0**-16, f"{worst:.6f} times the slope"
+
+
+def crossing(period: int, ones: int) -> np.ndarray:
+    """4,096 records of which a library adds ``period`` after each other: ones up to 2^j, then 1.2 half units.
+
+    With its first record a period reaches 2^j, where the last place of float32 is twice as wide; without it the others
+    move up, none reaches it before its end, and what is rounded off differs by half a unit, record by record.
+    """
+    rows = np.full(period, 1.2 * ones * 2.0**-23)  # outputs are near 0 there, and slopes ½
+    rows[:ones] = 1.0
+    return np.tile(rows, 4096 // period)[:, None].astype(np.float32)
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize(("period", "ones"), [(320, 128), (384, 128), (512, 256), (1024, 512), (2048, 512)])
+def test_a_record_less_moves_a_float32_batch_by_no_more_than_its_bound(period: int, ones: int, gated: bool) -> None:
+    """Added up in float32, a batch of 4,096 records moved by 1.046 times the bound of the one that was taken out."""
+    X = crossing(period, ones)
+    n, loss, R = len(X), Softmax(2), 1 + 2.0**-12
+    query = GatedOutputs(loss, R, np.ones((1, 1))) if gated else LinearOutputs(loss, R)
+    theta = np.array([[60.0, -60.0]])  # sure about the ones, and wrong
+    rows, everybody = Rows(X / np.float32(np.sqrt(2.0) if gated else 1.0), np.ones(n, int)), np.ones((1, n), bool)
+    others = everybody & (np.arange(n) > 0)
+    for grid in (None, query.grid(query.bound / 20)):
+        unit = 1.0 if grid is None else grid.unit
+        whole, less = (query.total(rows, theta, members, grid) * unit for members in (everybody, others))
+        moved = float(np.linalg.norm(whole - less)) / query.bound
+        assert 0.99 < moved <= 1, f"one record less moves the sum by {moved:.4f} times its bound"

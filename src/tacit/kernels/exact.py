@@ -100,20 +100,24 @@ def _bits(p: int) -> int:
     return (MANTISSA - math.ceil(math.log2(max(p, 2)))) // 2 - 1
 
 
-def coarse(W: Array) -> Array:
+def coarse(W: Array, row_bits: int | None = None) -> Array:
     """W rounded for ``exact_product``, relative to its largest entry; doing it again changes nothing.
 
     Args:
         W: (q, p), finite.
+        row_bits: of the integer rows that it will be multiplied with, at most 2^row_bits: all other bits go to W. None
+            for ``exact_product``, which rounds rows itself.
 
     Returns:
         (q, p).
     """
-    flat = np.ascontiguousarray(W, np.float64).reshape(1, -1)
-    return np.asarray(rounded_rows(flat, _bits(W.shape[1])).reshape(W.shape))
+    flat, p = np.ascontiguousarray(W, np.float64).reshape(1, -1), W.shape[1]
+    # Entries are at most 2^(bits − 1) units, so that p products stay below 2^53.
+    bits = _bits(p) if row_bits is None else max(MANTISSA + 2 - row_bits - math.ceil(math.log2(max(p, 2))), 2)
+    return np.asarray(rounded_rows(flat, bits).reshape(W.shape))
 
 
-def exact_product(X: Array, W: Array) -> Array:
+def exact_product(X: NDArray[Any], W: Array) -> Array:
     """X·Wᵀ, each row a function of that row of X and of W alone, to the bit.
 
     Entries keep about (52 − log₂ p)/2 bits of the largest one in their row of X, and in W: 20 for p = 785.
@@ -173,7 +177,7 @@ def grid_product(X: NDArray[Any], W: Array, grid: float, bits: int = 32) -> Arra
     return np.asarray(out)
 
 
-def half_spaces(X: Array, U: Array) -> NDArray[np.bool_]:
+def half_spaces(X: NDArray[Any], U: Array) -> NDArray[np.bool_]:
     """1(u_jᵀx ≥ 0) for each row x, whoever is beside it: a sign that may turn with a last bit needs an exact product.
 
     Args:

@@ -26,6 +26,7 @@ from tacit.errors import InvalidInput
 from tacit.kernels.exact import coarse, exact_product
 from tacit.kernels.relu import relu_step
 from tacit.kernels.rows import row_squares
+from tacit.kernels.softmax import softmax
 from tacit.problem.layers import BIAS, Convolution, Dense, LayerMap, Shape, layer_map
 
 __all__ = ["LOSSES", "Architecture", "Connection", "Hidden", "Prepared", "architecture"]
@@ -168,8 +169,7 @@ class Architecture:
         """∂R/∂u_D."""
         if self.loss == "squared":
             return outputs - target
-        e = np.exp(outputs - outputs.max(axis=1, keepdims=True))
-        return np.asarray(e / e.sum(axis=1, keepdims=True) - target)
+        return np.asarray(softmax(outputs) - target)
 
     def _uses(self, s: int) -> list[tuple[int, float]]:
         """Connections that read x_s, and how much each counts."""

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.errors import InvalidInput
+from tacit.kernels.logistic import logistic
+from tacit.kernels.rows import row_squares
 from tacit.kernels.softmax import softmax_gradient
 
 __all__ = ["OUTPUT_LOSSES", "OneVsRest", "OutputLoss", "Softmax", "SquaredOutputs"]
@@ -108,13 +110,13 @@ class Softmax(OutputLoss):
 
     @property
     def gradient_error(self) -> float:  # type: ignore[override]
-        """8K + 64, from exp within four units in the last place.
+        """8K + 96, from an exp within 16u: 8u of Padé's quotient, 8u of rounding (``kernels.softmax``).
 
-        e_k = exp(z_k − top), a_k = top − z_k, is off by (a_k + 9)u·e_k, the total by (Σ a_k e_k + 9 + K)u relative to
-        it, and a·e^{−a} < ½. So p is off by (1.5K + 20)u, 1 − p_y by (3K + 20)u; the clip, which divides by at least
+        e_k = exp(z_k − top), a_k = top − z_k, is off by (a_k + 17)u·e_k, the total by (Σ a_k e_k + 17 + K)u relative to
+        it, and a·e^{−a} < ½. So p is off by (1.5K + 36)u, 1 − p_y by (3K + 36)u; the clip, which divides by at least
         itself, adds the two.
         """
-        return 8.0 * self.outputs + 64
+        return 8.0 * self.outputs + 96
 
     def gradient(self, Z: Rows, target: Rows) -> Rows:
         """(p − e_y)·min(1, a/(1 − p_y))."""
@@ -154,15 +156,14 @@ class OneVsRest(OutputLoss):
 
     @property
     def gradient_error(self) -> float:  # type: ignore[override]
-        """16√K: each head is off by 8u in exp, 3u in the quotient, and 1u in the difference."""
+        """16√K: each head is off by p(1 − p)·16u ≤ 4u in exp, 3u in the quotient, and 1u in the difference."""
         return 16 * float(np.sqrt(self.outputs))
 
     def gradient(self, Z: Rows, target: Rows) -> Rows:
         """Sigmoid(z_k) − 1(k = y), clipped to ±a."""
-        with np.errstate(over="ignore"):
-            P = 1 / (1 + np.exp(-Z))
+        P = logistic(Z).astype(Z.dtype)
         P[np.arange(len(P)), target] -= 1
-        return np.clip(P, -self.clip, self.clip)
+        return np.asarray(np.clip(P, -self.clip, self.clip))
 
     def value(self, Z: Rows, target: Rows) -> Rows:
         """Σ_k φ_a(z_k): logistic, continued linearly where its slope exceeds a."""
@@ -203,7 +204,7 @@ class SquaredOutputs(OutputLoss):
         """r·min(1, a/‖r‖); nothing where a target is not finite."""
         R = np.asarray(Z, np.float64) - target
         top = np.maximum(np.abs(R).max(axis=1, initial=0.0, keepdims=True), 1e-300)
-        norm = top * np.sqrt(((R / top) ** 2).sum(axis=1, keepdims=True))
+        norm = top * np.sqrt(row_squares(R / top))[:, None]
         R *= np.where(norm > self.clip, self.clip / np.maximum(norm, 1e-300), 1.0)
         R[~np.isfinite(norm[:, 0])] = 0.0
         return R.astype(Z.dtype)

@@ -7,8 +7,9 @@ a hidden variable that is carried along is a second way for the record into ever
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from tacit import _validate
 from tacit._registry import claim, drop_inherited
 from tacit.errors import MechanismMismatch
 from tacit.kernels.clipping import clipped_total
+from tacit.kernels.lattice import lattice_total
 from tacit.mechanism import Adjacency, BlockSweeps, Cyclic, FullBatch, Mechanism
 from tacit.problem.blocks import Block, GradientStep, Values, joined, separated
 from tacit.records import Rows
@@ -28,6 +30,10 @@ __all__ = ["PROBLEMS", "BlockChain", "BlockProblem", "BlockSum", "JacobiCache", 
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
+Sum = NDArray[Any]
+"""(size,): float64, or int64 in units of a grid."""
+Grids = tuple[Grid, ...]
+"""One for each block."""
 MAX_COEFFICIENT = 1e25
 """Entries of blocks that no run comes near; larger ones are taken as this."""
 
@@ -50,7 +56,7 @@ class BlockProblem(ABC):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        drop_inherited(cls, BlockProblem, "contributions", ("total", "totals"))
+        drop_inherited(cls, BlockProblem, "contributions", ("total", "totals", "grid", "scales"))
         if cls.__name__.startswith("_"):
             return
         claim(PROBLEMS, cls.__name__, cls, "a problem")
@@ -68,23 +74,37 @@ class BlockProblem(ABC):
     def example(cls, rng: np.random.Generator, records: int) -> Example:
         """A problem, random neighbours that differ in record 0, and values to evaluate it at."""
 
-    def total(self, block: int, values: Values, rows: Rows) -> Array:
+    def total(self, block: int, values: Values, rows: Rows, grid: Grid | None = None) -> Sum:
         """Σ of clipped contributions; override it where norms are cheaper than contributions (rank one: a product).
 
         Args:
             block: which one.
             values: of all blocks.
             rows: the batch.
+            grid: of an exact release; None in floating point.
 
         Returns:
-            (size,).
+            (size,): int64 in units of the grid, or float64.
         """
         G = np.ascontiguousarray(self.contributions(block, values, rows), np.float64)[None]
-        return np.asarray(clipped_total(G, np.ones((1, len(rows)), bool), self.blocks[block].bound)[0])
+        everybody, bound = np.ones((1, len(rows)), bool), self.blocks[block].bound
+        if grid is None:
+            return np.asarray(clipped_total(G, everybody, bound)[0])
+        return np.asarray(lattice_total(G, everybody, bound, grid.unit)[0])
 
-    def totals(self, values: Values, rows: Rows) -> tuple[Array, ...]:
+    def totals(self, values: Values, rows: Rows, grids: Grids | None = None) -> tuple[Sum, ...]:
         """``total`` of every block at the same values; override it where one pass over the records gives them all."""
-        return tuple(self.total(i, values, rows) for i in range(len(self.blocks)))
+        if grids is None:
+            return tuple(self.total(i, values, rows) for i in range(len(self.blocks)))
+        return tuple(self.total(i, values, rows, grid) for i, grid in enumerate(grids))
+
+    def grid(self, block: int, sigma: float) -> Grid:
+        """The lattice of a block's sums with noise of deviation σ (``Query.grid``)."""
+        return Grid.fine(sigma, self.blocks[block].bound)
+
+    def scales(self, block: int) -> Array | None:
+        """Public factors of the entries of a block's sum, which stay out of its integers (``Query.scales``)."""
+        return None
 
 
 def _confined(value: Array) -> Array:
@@ -107,20 +127,36 @@ def _batch(rows: Rows, mask: Mask) -> Rows:
 class JacobiCache:
     """The sums of all blocks at one state and batch, made once: a function of both, whenever it is asked for.
 
+    It is kept beside the records that batches are drawn from (``Rows.kept``), and holds none of them.
+
     Args:
         problem: whose sums they are.
     """
 
     def __init__(self, problem: BlockProblem) -> None:
         self._problem = problem
-        self._known: tuple[Array, Mask, tuple[Array, ...]] | None = None
+        self._known: tuple[Array, Mask, Grids | None, tuple[Sum, ...]] | None = None
 
-    def totals(self, rows: Rows, state: Array, mask: Mask) -> tuple[Array, ...]:
-        """Those of the problem, at all blocks as one vector, over the records of a batch of these rows."""
-        if self._known is None or not (np.array_equal(self._known[0], state) and np.array_equal(self._known[1], mask)):
-            own = state.copy()
-            self._known = own, mask.copy(), self._problem.totals(_values(own, self._problem), _batch(rows, mask))
-        return self._known[2]
+    def totals(self, rows: Rows, state: Array, mask: Mask, grids: Grids | None = None) -> tuple[Sum, ...]:
+        """Those of the problem, at all blocks as one vector, over the records of a batch.
+
+        Args:
+            rows: the records that batches are drawn from: always the same.
+            state: all blocks as one vector.
+            mask: which records are in the batch.
+            grids: of all blocks, for exact sums.
+
+        Returns:
+            The sum of each block.
+        """
+        known = self._known
+        if known is None or not (
+            np.array_equal(known[0], state) and np.array_equal(known[1], mask) and known[2] == grids
+        ):
+            own, more = state.copy(), () if grids is None else (grids,)
+            made = self._problem.totals(_values(own, self._problem), _batch(rows, mask), *more)
+            self._known = known = own, mask.copy(), grids, made
+        return known[3]
 
 
 @register("block")
@@ -132,11 +168,13 @@ class BlockSum(Query):
         problem: registered.
         block: which of its blocks.
         jacobi: whether the sums of all blocks at one state and batch are made in one pass, and kept for the others.
+        grids: those of all blocks in this step, for exact sums in one pass (``with_grids``).
     """
 
     problem: BlockProblem
     block: int
     jacobi: bool = False
+    grids: Grids = ()
 
     def __post_init__(self) -> None:
         kind = type(self.problem)
@@ -160,6 +198,23 @@ class BlockSum(Query):
         """The block's."""
         return self._described.reach
 
+    def grid(self, sigma: float) -> Grid:
+        """The problem's."""
+        if "grid" not in inspect.signature(self.problem.total).parameters:
+            kind = type(self.problem).__name__
+            raise MechanismMismatch(
+                f"{kind}.total has no integer sums: use arithmetic='float', or let it take a grid and return integers"
+            )
+        return self.problem.grid(self.block, sigma)
+
+    def scales(self, size: int) -> Array | None:
+        """The problem's."""
+        return self.problem.scales(self.block)
+
+    def with_grids(self, grids: Grids) -> BlockSum:
+        """The same query, which knows the grids of all blocks in this step: public numbers."""
+        return replace(self, grids=grids)
+
     def contributions(self, rows: Rows, state: Array) -> Array:
         """Those of the problem, at each replica's blocks."""
         return np.stack([self.problem.contributions(self.block, _values(row, self.problem), rows) for row in state])
@@ -167,22 +222,26 @@ class BlockSum(Query):
     def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """The problem's own sum of clipped contributions, replica by replica."""
         pairs = zip(state, members, strict=True)
-        out = np.stack([self._one(rows, row, mask) for row, mask in pairs])
+        out = np.stack([self._one(rows, row, mask, grid) for row, mask in pairs])
         wanted = self._described.release_size
         if out.shape != (len(state), wanted):
             name = self._described.name
             raise MechanismMismatch(f"block {name!r} announced sums of {wanted} numbers, not {out.shape}")
         return out
 
-    def _one(self, rows: Rows, state: Array, mask: Mask) -> Array:
+    def _one(self, rows: Rows, state: Array, mask: Mask, grid: Grid | None) -> Sum:
         if not mask.any():
-            return np.zeros(self._described.release_size)
+            return np.zeros(self._described.release_size, np.float64 if grid is None else np.int64)
+        at_once = self.jacobi and (grid is None or grid in self.grids[self.block : self.block + 1])
         with np.errstate(all="ignore"):  # a warning would tell about a record
-            if not self.jacobi:
-                values = _values(state, self.problem)
-                return np.asarray(self.problem.total(self.block, values, _batch(rows, mask)), np.float64)
-            cache = rows.kept(("jacobi", self.problem), lambda: JacobiCache(self.problem))
-            return np.asarray(cache.totals(rows, state, mask)[self.block], np.float64)
+            if at_once:
+                cache = rows.kept(("jacobi", self.problem), lambda: JacobiCache(self.problem))
+                sums = cache.totals(rows, state, mask, None if grid is None else self.grids)[self.block]
+            else:
+                values, batch = _values(state, self.problem), _batch(rows, mask)
+                more = () if grid is None else (grid,)
+                sums = self.problem.total(self.block, values, batch, *more)
+        return np.asarray(sums, np.float64) if grid is None else np.asarray(sums)
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> Example:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -103,6 +103,11 @@ def noise_std(mechanism: Mechanism, query: Bounded, index: int) -> float:
     return sensitivity(mechanism, query) / ratio
 
 
+def _rounded_up(sigma: float) -> float:
+    """The next float: the quotient Δ/ratio must not lose its last bit."""
+    return float(np.nextafter(sigma, np.inf))
+
+
 def _lattice(query: Bounded, grid: Grid, size: int) -> str:
     """A name of the units of an exact release: g, the bits of its factors, and D."""
     scales = query.scales(size)
@@ -167,6 +172,17 @@ class Channel:
         following = self._step * self.mechanism.releases + self._release
         return noise_std(self.mechanism, query, following if index is None else index)
 
+    def grids(self, queries: Sequence[Bounded]) -> tuple[Grid, ...]:
+        """The lattices of the next releases, one for each query: public; none in floating point."""
+        if self.mechanism.arithmetic is not Arithmetic.EXACT:
+            return ()
+        first = self._step * self.mechanism.releases + self._release
+        each = ((query, self.noise_std(query, first + i)) for i, query in enumerate(queries))
+        return tuple(self._grid(query, _rounded_up(sigma)) for query, sigma in each)
+
+    def _grid(self, query: Bounded, sigma: float) -> Grid:
+        return query.grid(sigma if self._mixed is None else sigma / self._mixed.unit)
+
     def release(self, query: Bounded, total: Callable[[Members, Grid | None], Sums]) -> Array:
         """The next certified release: the sum over this step's members plus noise.
 
@@ -188,8 +204,8 @@ class Channel:
         index, sigma = self._step * m.releases + self._release, self.noise_std(query)
         grid: Grid | None = None
         if m.arithmetic is Arithmetic.EXACT:
-            sigma = float(np.nextafter(sigma, np.inf))  # the quotient Δ/ratio must not lose its last bit
-            grid = query.grid(sigma if self._mixed is None else sigma / self._mixed.unit)
+            sigma = _rounded_up(sigma)
+            grid = self._grid(query, sigma)
         with np.errstate(all="ignore"):  # a caller's errstate("raise") would tell about a record
             clean = total(here, grid)
         lattice = "" if grid is None else _lattice(query, grid, clean.shape[1])

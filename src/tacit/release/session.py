@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Any, NoReturn, Protocol, Self, TypeVar
 
@@ -133,6 +133,10 @@ class Session:
     def noise_std(self, query: Bounded, part: int = 0, index: int | None = None) -> float:
         """σ of the next release of a part, or of release ``index``: public."""
         return self._channel(part).noise_std(query, index)
+
+    def grids(self, queries: Sequence[Bounded], part: int = 0) -> tuple[Grid, ...]:
+        """The lattices of the next releases of a part, one for each query: public; none in floating point."""
+        return self._channel(part).grids(queries)
 
     def public_rng(self, purpose: str) -> np.random.Generator:
         """Randomness that need not be secret (which coordinates to update)."""

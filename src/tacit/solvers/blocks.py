@@ -411,12 +411,13 @@ class BlockDescent:
         return _stacked([separated(row, self.plan.blocks) for row in np.atleast_2d(last)])
 
     def _every_iterate(self, session: Session, part: int) -> Values:
-        plan, count = self.plan, session.replicas
-        jacobi = plan.order == "jacobi"
+        plan, count, jacobi = self.plan, session.replicas, self.plan.order == "jacobi"
         queries = [BlockSum(self.problem, i, jacobi and count == 1) for i in range(len(plan.blocks))]
         values: list[Values] = [tuple(block.start.copy() for block in plan.blocks) for _ in range(count)]
         for step in range(plan.steps):
             state = _state(values)
+            if jacobi:  # one pass over the records gives all sums of a step
+                queries = [query.with_grids(session.grids(queries, part)) for query in queries]
             for i, query in enumerate(queries):
                 if i > 0 and not jacobi:
                     state = _state(values)

@@ -1,17 +1,14 @@
 """Non-negative factorisation M ≈ WH with people as rows: what each person contributes to the items H, and W itself.
 
-    w_i = argmin_{w ≥ 0} ½‖m_i − wH‖² + λ/2‖w‖²        from m_i and H alone, by a fixed number of coordinate passes
-
-A person's w is hidden: it is computed where it is needed and forgotten. Rows are made non-negative and scaled down to a
-public norm first, and then divided by it (``NonnegativeRows``): m_i has norm at most 1 below. The queries do that
-themselves, part by part, so that their bounds hold whatever the records hold, no prepared copy of the table is kept,
-and sparse rows are never made dense.
+A person's w is hidden: it is computed where it is needed (``release.queries.people``) and forgotten. Rows are made
+non-negative and scaled down to a public norm first, and then divided by it (``NonnegativeRows``): m_i has norm at most
+1 below. The queries do that themselves, part by part, so that their bounds hold whatever the records hold, no prepared
+copy of the table is kept, and sparse rows are never made dense.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
@@ -21,24 +18,37 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from tacit import _validate
-from tacit.errors import InvalidInput
-from tacit.kernels.nonnegative import nonnegative_rows, observed_rows
+from tacit.errors import InvalidInput, MechanismMismatch
+from tacit.kernels.factors import integer_matmul, person_integers, residual_squares
+from tacit.kernels.lattice import FLUSH, truncated
+from tacit.kernels.nonnegative import observed_rows
 from tacit.maps import NonnegativeRows
 from tacit.problem.blocks import Block, GradientStep, Values
 from tacit.records import Rows
-from tacit.release.blocks import BlockProblem
+from tacit.release.blocks import BlockProblem, Sum
+from tacit.release.queries.item_units import ItemUnits
 from tacit.release.queries.moments import upper_triangle
+from tacit.release.queries.people import (
+    PASSES,
+    PERSON_NORM,
+    all_weights,
+    by_rows,
+    coarse_items,
+    exact_weights,
+    integer_people,
+    parts,
+    rounding,
+    shortened_weights,
+    squares_of,
+    weights,
+)
 from tacit.release.query import Example, Grid, Members, Query, Sums, register
 
 __all__ = ["PASSES", "ItemFactors", "ItemStatistic", "PersonFactors", "all_weights", "statistic_size"]
 
 Array = NDArray[np.float64]
-PASSES = 50
-"""Coordinate passes for a person's factors: fixed, so that nothing of the record decides when to stop."""
-PERSON_NORM = 1.0
-"""R: no person's factors are longer, in units of the row norm. At the optimum of rows H ≥ 0 of norm 1 none are."""
-PART_ENTRIES = 1 << 18
-"""Entries of a part of a batch: what a table needs besides itself."""
+ROW_BITS = 20
+"""Of people's rows where their factors are released."""
 
 
 class ItemStatistic(Enum):
@@ -55,80 +65,6 @@ def statistic_size(components: int, items: int, statistic: ItemStatistic) -> int
     return square + components * items
 
 
-# -- hidden factors -----------------------------------------------------------------------------------------------
-
-
-def _parts(X: Any) -> Iterator[slice]:
-    """The rows of a table in parts that fit into memory."""
-    n, items = X.shape
-    width = X.nnz / max(n, 1) if sparse.issparse(X) else items
-    size = max(1, int(PART_ENTRIES / max(width, 1.0)))
-    return (slice(first, first + size) for first in range(0, n, size))
-
-
-def _weights(H: Array, part: Any, people: NonnegativeRows, ridge: float, longest: float) -> tuple[Array, Any, Array]:
-    """W of each person of a part, at most ``longest``; the rows; and what w leaves of stored entries.
-
-    Args:
-        H: (k, items).
-        part: of the table, as it is.
-        people: the map of a row.
-        ridge: λ.
-        longest: R.
-
-    Returns:
-        W (m, k), the mapped rows, and residuals of stored entries (empty unless only they count).
-    """
-    rows = people(part)
-    if people.observed_only:
-        Ht = np.ascontiguousarray(H.T)
-        W, left = observed_rows(rows.indptr, rows.indices, rows.data, Ht, ridge, longest, PASSES)
-        return W, rows, left
-    G = H @ H.T + ridge * np.eye(len(H))
-    W = nonnegative_rows(G, np.ascontiguousarray(np.asarray(rows @ H.T)), PASSES)
-    if math.isfinite(longest):
-        norms = np.sqrt((W * W).sum(axis=1))
-        W = W * (longest / np.maximum(norms, longest))[:, None]
-    return W, rows, np.empty(0)
-
-
-def all_weights(X: Any, H: Array, *, ridge: float = 0.0, observed_only: bool = False) -> Array:
-    """W of rows of any length, in their own units, part by part: for whoever holds the rows.
-
-    Args:
-        X: (rows, items), an array or a CSR matrix.
-        H: (k, items).
-        ridge: λ.
-        observed_only: whether absent entries are unknown.
-
-    Returns:
-        (rows, k).
-    """
-    people = NonnegativeRows(X.shape[1], None, observed_only)
-    return np.concatenate([_weights(H, X[part], people, ridge, math.inf)[0] for part in _parts(X)])
-
-
-def _by_rows(rows: Rows) -> Any:
-    """The table, an array or a CSR matrix."""
-    X = rows.X
-    return rows.kept("csr", X.tocsr) if sparse.issparse(X) and X.format != "csr" else X
-
-
-def _squares(rows: Any) -> Array:
-    """‖row‖² of an array or a CSR matrix."""
-    if sparse.issparse(rows):
-        squares = sparse.csr_matrix((rows.data * rows.data, rows.indices, rows.indptr), shape=rows.shape)
-        return np.asarray(squares @ np.ones(rows.shape[1]))
-    return np.asarray(np.einsum("ij,ij->i", rows, rows))
-
-
-def _rounding(H: Array, W: Array, squares: Array) -> Array:
-    """More than ‖m‖² − 2w·Hm + wHHᵀwᵀ is off, computed: sums of at most d + 2k products of ‖m‖ + Σ|w_j|‖h_j‖."""
-    k, d = H.shape
-    reach = np.sqrt(squares) + np.abs(W) @ np.sqrt((H * H).sum(axis=1))
-    return np.asarray(4 * np.finfo(np.float64).eps * (d + 2 * k + 8) * reach**2)
-
-
 # -- items --------------------------------------------------------------------------------------------------------
 
 
@@ -138,6 +74,14 @@ class ItemFactors(BlockProblem):
 
     Contributions are clipped to the block's bound person by person; a gradient has rank one, so that its norm is
     ‖w‖·‖m − wH‖. Clipped moments are non-negative, and so never further than √2·C apart.
+
+    On a grid every person contributes integers (``ItemUnits``): m, the clipped factors v = f·w rounded toward zero, and
+    P = vwᵀ, rounded entry by entry. *Moments* are (α·P, vᵀm) with P rounded toward zero: no entry is longer than that
+    of the clipped moments or negative, so that bound and diameter stay. Where only *stored entries* count, the residual
+    is a vector of integers r, and (α·P, vᵀr) is no longer for the same reason. *Residuals* of whole rows are
+    (α·P, vᵀm − PH) with H on a grid, too: sums of P and of vᵀm give the sum at once, and sparse rows stay sparse. With
+    |P − vwᵀ| ≤ p/2, p the unit of P, a contribution differs from (α·vwᵀ, vᵀ(m − wH)) by at most k·p/2·√(α² + ‖H‖²):
+    people are clipped to C less that.
 
     Attributes:
         blocks: the public description of H, alone.
@@ -169,27 +113,41 @@ class ItemFactors(BlockProblem):
 
     def _hidden(self, H: Array, part: Any) -> tuple[Array, Any, Array]:
         """w, what it is multiplied with (m, or its residual where only stored entries count), and that one's norm²."""
-        W, rows, left = _weights(H, part, self.people, self.ridge, PERSON_NORM)
+        W, rows, left = weights(H, part, self.people, self.ridge, PERSON_NORM)
         if self.people.observed_only:
             residual = sparse.csr_matrix((left, rows.indices, rows.indptr), shape=rows.shape)
-            return W, residual, _squares(residual)
-        squares = _squares(rows)
+            return W, residual, squares_of(residual)
+        squares = squares_of(rows)
         if self.statistic is not ItemStatistic.MOMENTS:
             if not sparse.issparse(rows):
                 rows = rows - W @ H
-                return W, rows, _squares(rows)
+                return W, rows, squares_of(rows)
             # ‖m − wH‖² without making the row dense, and never below: the slack is more than rounding can take off.
-            slack = _rounding(H, W, squares)
+            slack = rounding(H, W, squares)
             squares = squares - 2 * np.einsum("ij,ij->i", W, rows @ H.T) + np.einsum("ij,ij->i", W @ (H @ H.T), W)
             squares = np.maximum(squares, 0.0) + slack
         return W, rows, squares
 
-    def total(self, block: int, values: Values, rows: Rows) -> Array:
+    def grid(self, block: int, sigma: float) -> Grid:
+        """The finest grid on which all integers add up exactly (``ItemUnits``)."""
+        least = 1.0 if self.statistic is ItemStatistic.GRADIENT else min(1.0, self.weight)
+        return Grid(ItemUnits.finest(sigma / least, self.blocks[0].bound))
+
+    def scales(self, block: int) -> Array | None:
+        """α, times √2 off the diagonal, for squares; 1 for products with items."""
+        if self.statistic is ItemStatistic.GRADIENT:
+            return None
+        k, d = self.blocks[0].shape
+        return np.concatenate([self.weight * upper_triangle(np.ones((k, k))), np.ones(k * d)])
+
+    def total(self, block: int, values: Values, rows: Rows, grid: Grid | None = None) -> Sum:
         """Two products with the rows of each part; contributions are never formed."""
-        (H,), X = values, _by_rows(rows)
+        (H,), X = values, by_rows(rows)
+        if grid is not None:
+            return self._integers(H, X, ItemUnits.of(grid.unit, self.blocks[0].bound, H.shape[1]))
         k, d = H.shape
         square, cross = np.zeros((k, k)), np.zeros((d, k))
-        for part in _parts(X):
+        for part in parts(X):
             W, left, squares = self._hidden(H, X[part])
             short = W * self._factors(W, squares)[:, None]
             square += short.T @ W
@@ -197,6 +155,59 @@ class ItemFactors(BlockProblem):
         if self._fitted_later(X):
             cross -= H.T @ square
         return self._laid_out(square, cross.T)
+
+    # -- integers -------------------------------------------------------------------------------------------------
+
+    @property
+    def _takes_off(self) -> bool:
+        """Whether PH is taken off sums of vᵀm: residuals of whole rows."""
+        return self.statistic is not ItemStatistic.MOMENTS and not self.people.observed_only
+
+    def _integers(self, H: Array, X: Any, units: ItemUnits) -> NDArray[np.int64]:
+        """The sums in units of the grid, part by part."""
+        k, d = H.shape
+        a = 0.0 if self.statistic is ItemStatistic.GRADIENT else self.weight
+        inside, off = self.blocks[0].bound * (1 - 2.0**-40), self._takes_off
+        h = self._public_items(H, units)
+        if off:
+            inside -= k * units.outer * (0.5 + 2.0**-20) * math.hypot(a, units.items * _spectral_bound(h))
+        square, cross = np.zeros((k, k), np.int64), np.zeros((d, k), np.int64)
+        for part in parts(X, FLUSH):
+            W, second, squares = self._exact(H, h, X[part], units)
+            V, P = person_integers(W, squares, a, max(inside, 0.0), units.longest, (units.factor, units.outer), off)
+            square += P
+            cross += np.asarray(second.T @ V).astype(np.int64)
+        out = cross.T - integer_matmul(square, h) if off else cross.T
+        if self.statistic is ItemStatistic.GRADIENT:
+            return np.asarray(-out.ravel())
+        steps = round(units.outer / units.unit)  # of the grid in a unit of P
+        return np.concatenate([square[np.triu_indices(k)] * steps, out.ravel()])
+
+    def _public_items(self, H: Array, units: ItemUnits) -> Array:
+        """H as integers in units of its grid where PH is taken off, else rounded relative to its largest entry."""
+        if not self._takes_off:
+            return coarse_items(H, units.row_bits)
+        h = np.rint(H / units.items)
+        if np.abs(h).max() > 1 / units.items:
+            raise MechanismMismatch("exact sums of residuals need items H between -1 and 1: keep its rows at norm 1")
+        return h
+
+    def _exact(self, H: Array, h: Array, part: Any, units: ItemUnits) -> tuple[Array, Any, Array]:
+        """Factors w, the integers that v is multiplied with, and the square of their length, no less."""
+        if self.people.observed_only:
+            rows = self.people(part)
+            Ht = np.ascontiguousarray(H.T)
+            W, left = observed_rows(rows.indptr, rows.indices, rows.data, Ht, self.ridge, PERSON_NORM, PASSES)
+            entries = truncated(np.clip(left, -1.0, 1.0), units.row)
+            residual = sparse.csr_matrix((entries, rows.indices, rows.indptr), shape=rows.shape)
+            return shortened_weights(W), residual, squares_of(residual) * units.row**2
+        rows, squares = integer_people(part, self.people, units.row)
+        size = units.items if self._takes_off else 1.0
+        B, G = np.asarray(rows @ h.T) * (units.row * size), h @ h.T * size**2
+        W, squares = exact_weights(B, G, self.ridge), squares * units.row**2
+        return W, rows, residual_squares(W, B, G, squares) if self._takes_off else squares
+
+    # -- floating point -------------------------------------------------------------------------------------------
 
     def _fitted_later(self, X: Any) -> bool:
         """Whether wH must still be taken off: sparse rows whose absent entries are zeros."""
@@ -218,7 +229,7 @@ class ItemFactors(BlockProblem):
 
     def contributions(self, block: int, values: Values, rows: Rows) -> Array:
         """One person at a time: for tests, and slow."""
-        (H,), X = values, _by_rows(rows)
+        (H,), X = values, by_rows(rows)
         out = []
         for i in range(len(rows)):
             W, left, _ = self._hidden(H, X[i : i + 1])
@@ -253,6 +264,11 @@ class ItemFactors(BlockProblem):
         return Example(problem, Rows(tables[0]), Rows(tables[1]), (H,))
 
 
+def _spectral_bound(h: Array) -> float:
+    """No less than the largest singular value: √ of the largest row sum of |hhᵀ|."""
+    return math.sqrt(float(np.abs(h @ h.T).sum(axis=1).max())) * (1 + 2.0**-40)
+
+
 def _reach(statistic: ItemStatistic, bound: float) -> float:
     """Moments are non-negative, so that two of them are never further than √2·C apart."""
     return math.sqrt(2) * bound if statistic is ItemStatistic.MOMENTS else 2 * bound
@@ -273,8 +289,8 @@ def _in_parts(table: Array) -> Any:
 class PersonFactors(Query):
     """The factors of all people, one after another: a person contributes w in their own place, and nothing elsewhere.
 
-    w ≥ 0 has norm at most R = 1, so that two of them are never further than √2 apart, whatever their places. The state
-    is H; the target of a record is its place, a public number.
+    w ≥ 0 has norm at most R = 1, so that two of them are never further than √2 apart, whatever their places: on a grid,
+    too, where w is rounded toward zero. The state is H; the target of a record is its place, a public number.
 
     Attributes:
         people: the map of a person's row.
@@ -303,11 +319,21 @@ class PersonFactors(Query):
         return np.clip(np.asarray(rows.y, np.intp), 0, self.places - 1)
 
     def _factors(self, part: Any, state: Array) -> Array:
-        return _weights(state.reshape(self.components, -1), part, self.people, self.ridge, self.bound)[0]
+        return weights(state.reshape(self.components, -1), part, self.people, self.ridge, self.bound)[0]
+
+    def _integers(self, part: Any, state: Array, grid: Grid) -> NDArray[np.int64]:
+        """Factors in units of the grid, rounded toward zero; of each person by itself, to the bit."""
+        H = state.reshape(self.components, -1)
+        if self.people.observed_only:
+            W = shortened_weights(self._factors(part, state))
+        else:
+            rows, h = integer_people(part, self.people, 2.0**-ROW_BITS)[0], coarse_items(H, ROW_BITS)
+            W = exact_weights(np.asarray(rows @ h.T) * 2.0**-ROW_BITS, h @ h.T, self.ridge)
+        return truncated(W, grid.unit).astype(np.int64)
 
     def contributions(self, rows: Rows, state: Array) -> Array:
         """Zeros, but for the person's own place."""
-        X, m = _by_rows(rows), len(rows)
+        X, m = by_rows(rows), len(rows)
         out = np.zeros((len(state), m, self.places, self.components))
         for r, H in enumerate(state):
             out[r, np.arange(m), self._places(rows)] = self._factors(X, H)
@@ -315,12 +341,14 @@ class PersonFactors(Query):
 
     def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """Everybody of the batch in their place."""
-        out = np.zeros((len(state), self.places, self.components))
+        kind = np.float64 if grid is None else np.int64
+        out = np.zeros((len(state), self.places, self.components), kind)
         for r, (H, mask) in enumerate(zip(state, members, strict=True)):
             batch = rows if mask.all() else rows.take(np.flatnonzero(mask))
-            X, places = _by_rows(batch), self._places(batch)
-            for part in _parts(X):
-                np.add.at(out[r], places[part], self._factors(X[part], H))
+            X, places = by_rows(batch), self._places(batch)
+            for part in parts(X):
+                found = self._factors(X[part], H) if grid is None else self._integers(X[part], H, grid)
+                np.add.at(out[r], places[part], found)
         return out.reshape(len(state), -1)
 
     @classmethod

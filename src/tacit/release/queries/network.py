@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -12,15 +13,19 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.errors import InvalidInput
+from tacit.kernels.exact import rounded_rows
+from tacit.kernels.lattice import PRODUCT_BITS, lattice_total, truncated
+from tacit.kernels.outer import capped_rows, integer_rows
 from tacit.kernels.rows import row_squares
 from tacit.problem.blocks import Block, GradientStep, Values
 from tacit.problem.layers import Convolution, Dense
 from tacit.problem.moments import moments_bound, moments_diameter
 from tacit.problem.network import Architecture, Hidden, Prepared, architecture
 from tacit.records import Rows
-from tacit.release.blocks import BlockProblem
-from tacit.release.queries.moments import upper_triangle
-from tacit.release.query import Example
+from tacit.records.rows import BITS
+from tacit.release.blocks import BlockProblem, Grids, Sum
+from tacit.release.queries.moments import integer_gram, upper_triangle
+from tacit.release.query import MAX_SCALE, Example, Grid, exponent
 
 __all__ = ["BlockNetwork", "LayerStatistic", "layer_size"]
 
@@ -28,6 +33,10 @@ Array = NDArray[np.float64]
 PART_ENTRIES = 1 << 20
 """Entries of the designs of a part of a batch."""
 LARGEST_PART, SMALLEST_PART = 256, 16
+TOLERANCE = 2e-9
+"""Of bounds that are stated for moments, twice: records are made so much shorter."""
+EXACT_BITS = 52
+"""Of products of patches and residuals, with their sums over patches."""
 
 
 class LayerStatistic(Enum):
@@ -53,6 +62,11 @@ class BlockNetwork(BlockProblem):
     over patches, which is formed, measured and clipped record by record (patches may cancel). Moments: r is clipped to
     its own norm U (the design is within its ρ already). What a record contributes does not depend on its place or its
     neighbours, to the bit; sums are made in float64.
+
+    On a grid the design of a dense layer is scale·a with integers a, and a gradient is t·aᵀ: integers t are −r·scale/g,
+    rounded with ‖t‖·‖a‖ ≤ C/g. That of a convolution is formed from factors of so few bits that it is exact, clipped,
+    and rounded toward zero entry by entry. Moments: x and r are rounded toward zero, each in a unit of its own, and so
+    stay within their norms; bound and diameter are those of any such x and r.
 
     Attributes:
         network: the public architecture.
@@ -106,20 +120,67 @@ class BlockNetwork(BlockProblem):
 
     # -- sums -------------------------------------------------------------------------------------------------
 
-    def total(self, block: int, values: Values, rows: Rows) -> Array:
+    def total(self, block: int, values: Values, rows: Rows, grid: Grid | None = None) -> Sum:
         """One of ``totals``."""
-        return self._sums(values, rows, (block,))[0]
+        return self._sums(values, rows, (block,), (grid,))[0]
 
-    def totals(self, values: Values, rows: Rows) -> tuple[Array, ...]:
+    def totals(self, values: Values, rows: Rows, grids: Grids | None = None) -> tuple[Sum, ...]:
         """The sums of all blocks at the same weights, from one pass over the records."""
-        return self._sums(values, rows, tuple(range(len(self.blocks))))
+        everything = tuple(range(len(self.blocks)))
+        return self._sums(values, rows, everything, (None,) * len(everything) if grids is None else grids)
 
-    def _sums(self, values: Values, rows: Rows, blocks: tuple[int, ...]) -> tuple[Array, ...]:
-        out = [np.zeros(self.blocks[j].release_size) for j in blocks]
+    def _sums(
+        self, values: Values, rows: Rows, blocks: tuple[int, ...], grids: tuple[Grid | None, ...]
+    ) -> tuple[Sum, ...]:
+        kinds = [np.float64 if grid is None else np.int64 for grid in grids]
+        out: list[Sum] = [np.zeros(self.blocks[j].release_size, kind) for j, kind in zip(blocks, kinds, strict=True)]
         for hidden in self._hidden(values, rows, self._part):
-            for total, j in zip(out, blocks, strict=True):
-                total += self._summed(j, hidden)
+            for total, j, grid in zip(out, blocks, grids, strict=True):
+                total += self._summed(j, hidden) if grid is None else self._integers(j, hidden, grid)
         return tuple(out)
+
+    # -- integers -------------------------------------------------------------------------------------------------
+
+    def grid(self, block: int, sigma: float) -> Grid:
+        """The finest one; for moments that of products of x and r, each of half of the bits."""
+        if self.statistic is LayerStatistic.GRADIENT:
+            return Grid.fine(sigma, self.blocks[block].bound)
+        R, U = self.network.design_norm(self.network.connections[block]), self.residual_norms[block]
+        e, least = exponent(R) + exponent(U), sigma / min(1.0, self._square_scale(block))
+        bits = max(min(e - exponent(least) + MAX_SCALE, PRODUCT_BITS) // 2, 1)
+        return Grid(2.0 ** (e - 2 * bits), bits)
+
+    def scales(self, block: int) -> Array | None:
+        """For moments: α and the units of x over those of r, times √2 off the diagonal, for squares; 1 for products."""
+        if self.statistic is LayerStatistic.GRADIENT:
+            return None
+        outputs, inputs = self.blocks[block].shape
+        square = self._square_scale(block) * upper_triangle(np.ones((inputs, inputs)))
+        return np.concatenate([square, np.ones(outputs * inputs)])
+
+    def _square_scale(self, j: int) -> float:
+        """α·(unit of x)/(unit of r)."""
+        R, U = self.network.design_norm(self.network.connections[j]), self.residual_norms[j]
+        return self.weights[j] * 2.0 ** (exponent(R) - exponent(U))
+
+    def _integers(self, j: int, hidden: Hidden, grid: Grid) -> NDArray[np.int64]:
+        """The sum of a part in units of the grid."""
+        c, bound = self.network.connections[j], self.blocks[j].bound
+        design, residual = hidden.designs[j], c.map.by_patch(hidden.residuals[c.target])
+        if c.map.patches > 1:
+            formed = -_formed(design, residual)[None]
+            return np.asarray(lattice_total(formed, np.ones((1, len(design)), bool), bound, grid.unit)[0])
+        X, R = design[:, 0], residual[:, 0]
+        if self.statistic is LayerStatistic.GRADIENT:
+            A, scales, norms = integer_rows(X, BITS)
+            T = capped_rows(R * -(scales / grid.unit)[:, None], bound / grid.unit / norms)
+            return integer_gram(T, A.astype(np.float64))
+        ok = np.isfinite(row_squares(X)) & np.isfinite(row_squares(R))  # a record that fails counts as zero, all of it
+        x = _within(X[ok], self.network.design_norm(c), grid.bits)
+        r = _within(R[ok], self.residual_norms[j], grid.bits)
+        return np.concatenate([integer_gram(x), integer_gram(r, x)])
+
+    # -- floating point -------------------------------------------------------------------------------------------
 
     def _hidden(self, values: Values, rows: Rows, size: int) -> Iterator[Hidden]:
         """Hidden variables, ``size`` records at a time."""
@@ -194,6 +255,19 @@ def _factor(norms: Array, longest: float) -> Array:
     """min(1, C/norm), and a hair less, so that rounding cannot make a contribution longer; 0 if it is not finite."""
     inside = longest * (1 - 2.0**-40)
     return np.where(np.isfinite(norms), inside / np.maximum(norms, inside), 0.0)
+
+
+def _formed(design: Array, residual: Array) -> Array:
+    """Σ r·xᵀ over the patches of each record, flat: of factors that are rounded to so few bits that it is exact."""
+    bits = (EXACT_BITS - math.ceil(math.log2(design.shape[1]))) // 2
+    R, X = (rounded_rows(_flat(A), bits).reshape(A.shape) for A in (residual, design))
+    return np.ascontiguousarray(_flat(np.matmul(R.transpose(0, 2, 1), X)))
+
+
+def _within(rows: Array, norm: float, bits: int) -> Array:
+    """Rows of norm at most ``norm``, less the tolerance of bounds, as integers of so many bits, rounded toward zero."""
+    factor = _factor(np.sqrt(row_squares(rows)), norm * (1 - TOLERANCE))
+    return truncated(rows * factor[:, None], 2.0 ** (exponent(norm) - bits))
 
 
 def _cross(R: Array, X: Array) -> Array:

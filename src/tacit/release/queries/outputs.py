@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.errors import InvalidInput, MechanismMismatch
-from tacit.kernels.exact import half_spaces
+from tacit.kernels.exact import coarse, half_spaces
+from tacit.kernels.outer import capped_rows, integer_rows, integer_sums_of_products, outer_sums, row_scores
 from tacit.kernels.rows import SHRINK, row_squares, shortened
 from tacit.problem import OneVsRest, OutputLoss, Softmax, SquaredOutputs
 from tacit.records import Rows
+from tacit.records.rows import BITS
 from tacit.release.query import UNIT_ROUNDOFF, Example, Grid, Members, Query, Sums, register
 
 __all__ = ["GatedOutputs", "LinearOutputs", "open_gates"]
@@ -28,7 +30,9 @@ MAX_OUTPUT = 1e25
 MIN_NORM, MAX_NORM = 1e-6, 1e6
 """Norms of features that leave room for that."""
 PART = 4096
-"""Rows that are summed in the type of the features."""
+"""Rows that are summed at a time."""
+KEPT = 1 - 2.0**-14
+"""What is left of a contribution in floating point: the rest is more than rounding can add (``_Outputs``)."""
 
 
 def open_gates(rows: Table, gates: Table, R: float) -> tuple[Table, Table]:
@@ -63,6 +67,16 @@ class _Outputs(Query):
 
     Features are ``rows.X``, in float32 or float64; targets are ``rows.y``, class numbers or (records, K) values.
 
+    On a grid a record is scale·u with integers u (scaled down to R) and contributes t·uᵀ: t holds the K slopes times
+    scale/g, rounded to integers with ‖t‖·‖u‖ ≤ C/g ≤ 2³⁹. The norm is measured on what is released.
+
+    In floating point slopes are multiplied by 1 − 2⁻¹⁴, after which a contribution is at most c = C(1 − 2⁻¹⁵) long,
+    with all that float32 rounds in slopes and features. Sums are made in float64, in parts of m rows (512 to 4096, as
+    records come), which are added. Any order of m additions is off by at most m·2⁻⁵³ of what is added, no partial sum
+    of n records is longer than n·c, and there are at most 2n/m sums of parts. Hence a computed sum is at most
+    n(m + 2n/m)·2⁻⁵³·c from the exact one: a record that vanishes moves it by at most c(1 + n(m + 2n/m)·2⁻⁵²), and one
+    that is replaced by twice that, which is within C and 2C for n ≤ 2²² records.
+
     Attributes:
         loss: of the outputs, clipped.
         row_norm: R; longer feature vectors are scaled down to it.
@@ -89,25 +103,38 @@ class _Outputs(Query):
 
     def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """Two matrix products for each replica."""
-        return np.array([self._one(rows, theta, np.flatnonzero(m)) for theta, m in zip(state, members, strict=True)])
+        pairs = zip(state, members, strict=True)
+        return np.array([self._one(rows, theta, np.flatnonzero(mask), grid) for theta, mask in pairs])
 
     def contributions(self, rows: Rows, state: Array) -> Array:
         """One record at a time."""
         index = range(len(rows))
         return np.stack([[self._one(rows, theta, np.array([i])) for i in index] for theta in state])
 
-    def _one(self, rows: Rows, theta: Array, index: Index) -> Array:
-        """Parts of a batch, summed in float64: float32 sums over very many rows would drift."""
+    def _one(self, rows: Rows, theta: Array, index: Index, grid: Grid | None = None) -> Sums:
+        """Parts of a batch, added up."""
         far = MAX_OUTPUT / self.row_norm
         if not (theta.max() <= far and theta.min() >= -far):  # also NaN
             theta = np.clip(np.nan_to_num(theta), -far, far)
         with np.errstate(all="ignore"):  # a warning would tell about a record
-            sums = [self._part(rows, theta, part) for part in _parts(index)]
-        return reduce(np.add, sums) if sums else np.zeros(theta.size)
+            sums: list[Sums] = [
+                self._part(rows, theta, part) if grid is None else self._integers(rows.take(part), theta, grid)
+                for part in _parts(index)
+            ]
+        return reduce(np.add, sums) if sums else np.zeros(theta.size, np.float64 if grid is None else np.int64)
 
     @abstractmethod
     def _part(self, rows: Rows, theta: Array, index: Index) -> Array:
         """The sum over some records, at most PART."""
+
+    @abstractmethod
+    def _integers(self, batch: Rows, theta: Array, grid: Grid) -> NDArray[np.int64]:
+        """The sum over these records, in units of the grid."""
+
+    def _slopes(self, Z: Array, batch: Rows, factors: Array, norms: Array, unit: float) -> Array:
+        """The integers t of each record: slopes at outputs ``factors``·Z, of norm at most C/(g·norm)."""
+        G = self.loss.gradient(Z * factors[:, None], batch.y)
+        return capped_rows(G * (factors / unit)[:, None], self.bound / unit / norms)
 
 
 @register("linear-outputs")
@@ -128,7 +155,8 @@ class LinearOutputs(_Outputs):
 
         *Rows*: shortened ones are off by (p + 12)u·R, which moves g by curvature·B·(p + 12)u·R and turns gxᵀ by
         C·(p + 12)u. *Outputs*: x·w_k is off by (p + 2)u·‖x‖‖w_k‖ in any order of additions, all of them by (p + 2)u·R·B
-        in norm, hence g, which is curvature-Lipschitz, by curvature times that, and by ``gradient_error``·u beside.
+        in norm, hence g, which is curvature-Lipschitz, by curvature times that, and by ``gradient_error``·u beside; 1 −
+        2⁻¹⁴ of it (``KEPT``), which is what the ideal sum is made of, too, by another C·u.
         *Sum*: (b + 2)u·Σ‖g_i‖‖x_i‖ ≤ (b + 2)u·b·C. Each contribution counts R times the error of g; β = curvature·R².
 
         Returns:
@@ -153,8 +181,15 @@ class LinearOutputs(_Outputs):
         batch = rows.take(index)
         X = batch.X if batch.norm <= self.row_norm else shortened(batch.X, self.row_norm)
         W = theta.reshape(self.loss.outputs, -1).astype(X.dtype)
-        G = self.loss.gradient(X @ W.T, batch.y)
-        return np.asarray(G.T @ X, np.float64).ravel()
+        G = self.loss.gradient(X @ W.T, batch.y) * X.dtype.type(KEPT)
+        return np.asarray(outer_sums(G, np.ones((len(X), 1), X.dtype), X)).ravel()
+
+    def _integers(self, batch: Rows, theta: Array, grid: Grid) -> NDArray[np.int64]:
+        U, scales, norms = integer_rows(batch.X, BITS)
+        R, W = self.row_norm, coarse(theta.reshape(self.loss.outputs, -1), BITS)
+        factors = scales * (R / np.maximum(norms * scales, R))
+        T = self._slopes(row_scores(U, W), batch, factors, norms, grid.unit)
+        return integer_sums_of_products(T, np.ones((len(U), 1), U.dtype), U).ravel()
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> Example:
@@ -168,7 +203,8 @@ class GatedOutputs(_Outputs):
     """The convex ReLU network: outputs Σ_j 1(u_jᵀx ≥ 0)·V_j x, with public gates u_j; V of shape (K, P, d).
 
     The features are x̃ = √(2/P)·(1(u_jᵀx ≥ 0)·x)_j, of length √(2·active/P)·‖x‖, scaled down to R (errata, E1: not of
-    length ‖x‖). They are never formed: two products with (batch × d) and (d × PK), and a mask.
+    length ‖x‖). They are never formed: two products with (batch × d) and (d × PK), and a mask. On a grid the gates are
+    those of the integers u, and ‖t‖·‖u‖·√active ≤ C/g.
 
     Attributes:
         loss: of the outputs, clipped.
@@ -204,9 +240,20 @@ class GatedOutputs(_Outputs):
             X, mask = batch.X, known[0][index] * known[1][index]
         V = theta.reshape(K * P, d).astype(X.dtype)
         Z = np.einsum("ikj,ij->ik", (X @ V.T).reshape(-1, K, P), mask)
-        G = self.loss.gradient(Z, batch.y)
-        spread = (G[:, :, None] * mask[:, None, :]).reshape(-1, K * P)
-        return np.asarray(spread.T @ X, np.float64).ravel()
+        G = self.loss.gradient(Z, batch.y) * X.dtype.type(KEPT)
+        return np.asarray(outer_sums(G, mask, X)).ravel()
+
+    def _integers(self, batch: Rows, theta: Array, grid: Grid) -> NDArray[np.int64]:
+        K, (P, d) = self.loss.outputs, self.gates.shape
+        U, scales, norms = integer_rows(batch.X, BITS)
+        opened = half_spaces(U, self.gates)
+        lifted = norms * np.sqrt(opened.sum(axis=1))
+        lift = np.sqrt(2 / P) * scales
+        factors = lift * (self.row_norm / np.maximum(lift * lifted, self.row_norm))
+        V = coarse(theta.reshape(K, P * d), BITS).reshape(K * P, d)  # sums over open gates are exact, too
+        Z = np.einsum("ikj,ij->ik", row_scores(U, V).reshape(-1, K, P), opened.astype(np.float64))
+        T = self._slopes(Z, batch, factors, lifted, grid.unit)
+        return integer_sums_of_products(T, opened.astype(U.dtype), U).ravel()
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> Example:
