@@ -194,6 +194,7 @@ class BlockNetworkModel(PrivateEstimator):
             order="jacobi",
             adjacency=adjacency,
             label="layers of a network",
+            arithmetic=self.arithmetic,
         )
 
     def _fitted(self, planned: NetworkFit, solution: list[Array], table: Table) -> dict[str, Any]:

@@ -59,7 +59,7 @@ class DPBlockMLPClassifier(ClassifierMixin, BlockNetworkModel):  # type: ignore[
         input_shape: (channels, height, width) of a record, for convolutions.
         view: "all_iterates"; nothing proves more for the last iterate alone.
         init_seed: public, for the start.
-        arithmetic: "float", or "exact": sums of integers and noise with exact probabilities (docs/exact.md).
+        arithmetic: "exact": sums of integers and noise with exact probabilities, or "float" (docs/exact.md).
         ledger: a ``tacit.Ledger``; every fit reserves there before it reads a record.
         progress: a bar on stderr: True, False, or None for "on a terminal only".
         random_state: None for private noise; an integer makes fits repeatable and marks the certificate "not private:
@@ -108,7 +108,7 @@ class DPBlockMLPClassifier(ClassifierMixin, BlockNetworkModel):  # type: ignore[
         input_shape: Any = None,
         view: str = "all_iterates",
         init_seed: int = 0,
-        arithmetic: str = "float",
+        arithmetic: str = "exact",
         ledger: Ledger | None = None,
         progress: bool | None = None,
         random_state: int | None = None,
@@ -220,7 +220,7 @@ class DPBlockMLPRegressor(RegressorMixin, BlockNetworkModel):  # type: ignore[mi
         input_shape: Any = None,
         view: str = "all_iterates",
         init_seed: int = 0,
-        arithmetic: str = "float",
+        arithmetic: str = "exact",
         ledger: Ledger | None = None,
         progress: bool | None = None,
         random_state: int | None = None,

@@ -255,7 +255,8 @@ class OutputModel(PrivateEstimator):
         if len(plan.step_sizes) != steps:
             raise InvalidInput(f"its plan does not have the {steps} steps of its parameters: {CHANGED}")
         noise = _validate.positive(noise_multiplier=plan.noise_multiplier)
-        found = solver.with_noise(self._query(self._loss_of(K), norm, width), n, noise, self.view, self.adjacency)
+        said = (self.view, self.adjacency, "record", self.arithmetic)
+        found = solver.with_noise(self._query(self._loss_of(K), norm, width), n, noise, *said)
         check_plan(self.certificate_, found.plan)
         if not agree(found, plan):
             raise InvalidInput(f"plan_ is not the plan of its parameters: {CHANGED}")

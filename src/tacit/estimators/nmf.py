@@ -21,7 +21,7 @@ from tacit.inputs.parameters import check_magnitude, public_seed
 from tacit.inputs.tables import validate_table
 from tacit.ledger import Ledger
 from tacit.maps import NonnegativeRows
-from tacit.mechanism import Adjacency, Mechanism, Plan, Schedule
+from tacit.mechanism import Adjacency, Arithmetic, Mechanism, Plan, Schedule
 from tacit.problem.blocks import Block
 from tacit.release import Session
 from tacit.release.queries import ItemFactors, ItemStatistic, PersonFactors
@@ -112,7 +112,7 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
             defaults.
         unit: whose data a row is. If rows are items instead of people, say so: the promise is about rows.
         init_seed: public, for the start.
-        arithmetic: "float", or "exact": sums of integers and noise with exact probabilities (docs/exact.md).
+        arithmetic: "exact": sums of integers and noise with exact probabilities, or "float" (docs/exact.md).
         ledger: a ``tacit.Ledger``; every fit reserves there before it reads a record.
         progress: a bar on stderr: True, False, or None for "on a terminal only".
         random_state: None for private noise; an integer makes fits repeatable and marks the certificate "not private:
@@ -152,7 +152,7 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         options: NMFOptions | None = None,
         unit: str = "person",
         init_seed: int = 0,
-        arithmetic: str = "float",
+        arithmetic: str = "exact",
         ledger: Ledger | None = None,
         progress: bool | None = None,
         random_state: int | None = None,
@@ -214,6 +214,7 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
             extra_mechanism=None if self.release == "items" else self._person_mechanism(adjacency, options),
             unit=self.unit,
             label="item factors",
+            arithmetic=self.arithmetic,
         )
 
     def _person_mechanism(self, adjacency: Adjacency, options: NMFOptions) -> Any:
@@ -223,7 +224,8 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         def persons(strength: float) -> Mechanism:
             ratio = Schedule.constant(strength * math.sqrt(share / (1 - share)), 1)
             label = f"noisy factors of each {self.unit} (local)"
-            return Mechanism(adjacency=adjacency, ratio=ratio, steps=1, unit=self.unit, label=label)
+            numbers = Arithmetic.parse(self.arithmetic)
+            return Mechanism(adjacency=adjacency, ratio=ratio, steps=1, unit=self.unit, label=label, arithmetic=numbers)
 
         return persons
 

@@ -22,6 +22,7 @@ from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
 from tacit.mechanism import (
     Adjacency,
     AllIterates,
+    Arithmetic,
     BlockSweeps,
     Cyclic,
     FrozenArray,
@@ -124,6 +125,7 @@ def plan_blocks(
     extra_mechanism: Callable[[float], Mechanism] | None = None,
     unit: str = "record",
     label: str = "block coordinate descent",
+    arithmetic: Arithmetic | str = Arithmetic.FLOAT,
 ) -> BlockPlan:
     """Noise for every release of every block, so that the whole run is (ε, δ)-DP.
 
@@ -154,6 +156,7 @@ def plan_blocks(
             one record (the expected number of them under Poisson sampling): it is calibrated along with them.
         unit: whose data a record is.
         label: for people.
+        arithmetic: "float" or "exact".
 
     Returns:
         The plan.
@@ -179,6 +182,7 @@ def plan_blocks(
         extra_mechanism=extra_mechanism,
         unit=unit,
         label=label,
+        arithmetic=arithmetic,
     )
     if noise_multiplier is not None:
         x = _validate.positive(noise_multiplier=noise_multiplier)
@@ -205,6 +209,7 @@ class BlockLayout:
         extra_mechanism: makes one more mechanism, or None.
         unit: whose data a record is.
         label: for people.
+        arithmetic: in which numbers.
     """
 
     blocks: tuple[Block, ...]
@@ -220,6 +225,7 @@ class BlockLayout:
     extra_mechanism: Callable[[float], Mechanism] | None
     unit: str
     label: str
+    arithmetic: Arithmetic
 
     @classmethod
     def of(
@@ -239,6 +245,7 @@ class BlockLayout:
         extra_mechanism: Callable[[float], Mechanism] | None = None,
         unit: str = "record",
         label: str = "block coordinate descent",
+        arithmetic: Arithmetic | str = Arithmetic.FLOAT,
     ) -> BlockLayout:
         """From the arguments of ``plan_blocks``, checked."""
         described, records, passes = _blocks(blocks), _validate.positive_int(n=n), _validate.positive_int(epochs=epochs)
@@ -250,7 +257,8 @@ class BlockLayout:
         variances = noise_variances(noise_schedule, passes, k).ravel()
         relative = np.sqrt(_shares(shares, described)[None, :] / (variances[:, None] / variances.min()))
         lipschitz = _coupling(coupling, described, variances, shown)
-        said = (sampling, relative, relation, shown, turns, lipschitz, extra_mechanism, unit, label)
+        numbers = Arithmetic.parse(arithmetic)
+        said = (sampling, relative, relation, shown, turns, lipschitz, extra_mechanism, unit, label, numbers)
         return cls(described, records, k, passes, *said)
 
     def make(self, noise: float) -> Plan:
@@ -269,6 +277,7 @@ class BlockLayout:
             view=seen,
             unit=self.unit,
             label=self.label,
+            arithmetic=self.arithmetic,
         )
         extra = self.extra_mechanism
         return Plan.of(first) if extra is None else Plan.of(first, extra(_strength(ratio, self.n_batches)))

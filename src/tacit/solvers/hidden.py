@@ -10,7 +10,7 @@ convex minorant is nearly a chord, and small batches cost little more than full 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from tacit._codec import described
 from tacit._digits import format_up
 from tacit.accounting import Certificate, calibrate, certify
 from tacit.errors import InvalidInput, NotCovered
-from tacit.mechanism import Adjacency, Mechanism, Partition, Plan, Poisson, Schedule, batch_count
+from tacit.mechanism import Adjacency, Arithmetic, Mechanism, Partition, Plan, Poisson, Schedule, batch_count
 from tacit.release import GradientChain, Query, Session
 from tacit.release.chain import SmoothQuery
 from tacit.solvers.base import VIEWS, Budget
@@ -56,6 +56,7 @@ class CyclicNumbers:
         adjacency: the relation.
         partition: whether the batches are random, secret and fresh.
         unit: whose data a record is.
+        arithmetic: in which numbers.
     """
 
     n: int
@@ -71,6 +72,7 @@ class CyclicNumbers:
     adjacency: Adjacency
     partition: Partition
     unit: str
+    arithmetic: Arithmetic = field(default=Arithmetic.FLOAT, kw_only=True, metadata={"absent": Arithmetic.FLOAT})
 
     @property
     def step_size(self) -> float:
@@ -110,6 +112,7 @@ class CyclicNumbers:
             sampling=Poisson(1 / self.n_batches),
             unit=self.unit,
             label=LABEL,
+            arithmetic=self.arithmetic,
         )
 
     def run(self, session: Session, query: Query, start: Array) -> Array:
@@ -218,7 +221,8 @@ class HiddenDescent:
         return self._of(problem, budget).run(session, problem.query, np.zeros(problem.size))
 
     def _of(self, problem: OutputProblem, budget: Budget) -> CyclicNumbers:
-        return self.with_noise(problem.query, problem.n, 1.0, budget.view, budget.adjacency, budget.unit)
+        said = (budget.view, budget.adjacency, budget.unit, budget.arithmetic)
+        return self.with_noise(problem.query, problem.n, 1.0, *said)
 
     def with_noise(
         self,
@@ -228,6 +232,7 @@ class HiddenDescent:
         view: str = "final_model",
         adjacency: Adjacency | str = Adjacency.REPLACE_ONE,
         unit: str = "record",
+        arithmetic: Arithmetic | str = Arithmetic.FLOAT,
     ) -> CyclicNumbers:
         """All numbers of a run whose noise is given.
 
@@ -238,13 +243,22 @@ class HiddenDescent:
             view: "final_model" or "all_iterates".
             adjacency: replace-one or zero-out.
             unit: whose data a record is.
+            arithmetic: "float", or "exact" where every iterate is covered.
 
         Returns:
             The numbers.
 
         Raises:
             InvalidInput: if one is out of range, or would have no effect.
+            NotCovered: for a final model in exact arithmetic.
         """
+        numbers = Arithmetic.parse(arithmetic)
+        if numbers is Arithmetic.EXACT and view == "final_model":
+            raise NotCovered(
+                "arithmetic: final models of several outputs run in floating point; use arithmetic='float', or "
+                "view='all_iterates'",
+                axis="arithmetic",
+            )
         passes, lam = _validate.positive_int(epochs=self.epochs), _validate.nonnegative(l2=self.l2)
         C, beta = _validate.positive(bound=query.bound), _validate.positive(smoothness=query.smoothness)
         _validate.one_of(VIEWS, view=view)
@@ -254,7 +268,7 @@ class HiddenDescent:
         noise = shape**-0.5 if view == "final_model" else np.ones(k * passes)
         return CyclicNumbers(
             n, k, passes, C, beta, lam, eta * shape, noise_multiplier, noise, view,
-            _known_count(Adjacency.parse(adjacency)), self._batches(view), unit,
+            _known_count(Adjacency.parse(adjacency)), self._batches(view), unit, arithmetic=numbers,
         )  # fmt: skip
 
     def _batch(self, n: int) -> int:
