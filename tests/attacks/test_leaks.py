@@ -201,7 +201,9 @@ def test_the_shell(tmp_path, monkeypatch):
     }
     monkeypatch.chdir(tmp_path)
     (tmp_path / "schema.json").write_text(json.dumps(schema))
-    command = "fit table.csv --target y --model logistic --epsilon 1 --delta 1e-6 --schema schema.json --seed 3 -o m.json"
+    command = (
+        "fit table.csv --target y --model logistic --epsilon 1 --delta 1e-6 --schema schema.json --seed 3 -o m.json"
+    )
 
     def fit(first: str) -> Any:
         rows = [f"{a},{b},{'yes' if label else 'no'}" for (a, b), label in zip(X, LABELS, strict=True)]

@@ -97,7 +97,9 @@ class BitAudit:
         """
         none = BitTest("nothing", True, 0, 0, 1.0, 1.0)
         found = [
-            judge_rates(test.miss_upper, max(test.other_upper, 1e-300), certificate, confidence=self.confidence, claim=None)
+            judge_rates(
+                test.miss_upper, max(test.other_upper, 1e-300), certificate, confidence=self.confidence, claim=None
+            )
             for test in self.tests or (none,)
         ]
         return max(found, key=lambda one: (one.violated, one.observed_delta - one.certified_delta))
