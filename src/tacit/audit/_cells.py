@@ -41,20 +41,20 @@ class Cell:
         column: of the releases.
         inside: from one column to a mask.
         around: the same, of a larger set.
-        on_D: whether the training half saw it on D rather than on D2.
+        on_d: whether the training half saw it on D rather than on D2.
     """
 
     name: str
     column: int
     inside: Callable[[Array], Mask]
     around: Callable[[Array], Mask]
-    on_D: bool
+    on_d: bool
 
     def counts(self, D: Array, D2: Array) -> Counts:
         """How many releases of each side are in the cell, and around it."""
         here, there = D[:, self.column], D2[:, self.column]
         sizes = [int(of(x).sum()) for x in (here, there) for of in (self.inside, self.around)]
-        return Counts(*(sizes if self.on_D else [*sizes[2:], *sizes[:2]]))
+        return Counts(*(sizes if self.on_d else [*sizes[2:], *sizes[:2]]))
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Counts:
 
     @property
     def log_p(self) -> float:
-        """The logarithm of the probability that none of the cell's releases is from the other side, if bits do not tell.
+        """The logarithm of the probability that all releases in the cell are from one side, if bits do not tell.
 
         Of ``around + other_around`` releases ``inside`` are in the cell; were those a random choice, the probability
         that all are from one side is hypergeometric (Fisher 1922). Zero where the other side is in the cell, too.
@@ -96,8 +96,8 @@ def learn_cells(D: Array, D2: Array) -> list[Cell]:
     found = [cell for j in columns for cell in _of_column(D[:cut, j], D2[:cut, j], int(j))]
     counts = [cell.counts(D[cut:], D2[cut:]) for cell in found]
     out: list[int] = []
-    for on_D in (True, False):
-        side = [i for i, cell in enumerate(found) if cell.on_D is on_D]
+    for on_d in (True, False):
+        side = [i for i, cell in enumerate(found) if cell.on_d is on_d]
         out += sorted((i for i in side if counts[i].log_p < 0), key=lambda i: counts[i].log_p)[:BEST]
         more = {i: counts[i].inside - counts[i].other for i in side}
         out += sorted((i for i in side if more[i] > 0), key=lambda i: -more[i])[:BEST]
@@ -105,14 +105,14 @@ def learn_cells(D: Array, D2: Array) -> list[Cell]:
 
 
 def _of_column(here: Array, there: Array, column: int) -> Iterator[Cell]:
-    for on_D, a, b in ((True, here, there), (False, there, here)):
-        yield from _fine_cells(a, b, column, on_D)
-        yield from _shifted_cells(a, b, column, on_D)
+    for on_d, a, b in ((True, here, there), (False, there, here)):
+        yield from _fine_cells(a, b, column, on_d)
+        yield from _shifted_cells(a, b, column, on_d)
         for name, coder in _coders(here, there):
-            yield from _coded_cells(name, coder, (a, b), column, on_D)
+            yield from _coded_cells(name, coder, (a, b), column, on_d)
 
 
-def _fine_cells(a: Array, b: Array, column: int, on_D: bool) -> Iterator[Cell]:
+def _fine_cells(a: Array, b: Array, column: int, on_d: bool) -> Iterator[Cell]:
     """Numbers below a power of two whose last bit is finer, or coarser, than the other side has there."""
     magnitudes = _magnitude(np.concatenate([a, b]))
     for top in np.unique(magnitudes[magnitudes < OF_ZERO])[-24:]:
@@ -125,13 +125,16 @@ def _fine_cells(a: Array, b: Array, column: int, on_D: bool) -> Iterator[Cell]:
             ("coarser", int(other.max()), np.greater),
         ):
             if inside(fine, edge).any():
-                yield Cell(f"last bit {name} than 2^{edge}", column, _by_last_bit(below, inside, edge), below, on_D)
+                yield Cell(f"last bit {name} than 2^{edge}", column, _by_last_bit(below, inside, edge), below, on_d)
 
 
-def _shifted_cells(a: Array, b: Array, column: int, on_D: bool) -> Iterator[Cell]:
+def _shifted_cells(a: Array, b: Array, column: int, on_d: bool) -> Iterator[Cell]:
     """Odd multiples of the last place, just below the powers of two.
 
     Where a sum of size 2^j moves x across a power of two, the noise that gives x on the other side has one bit less.
+
+    Yields:
+        The cells that the other side does not visit.
     """
     magnitudes = _magnitude(np.concatenate([a, b]))
     for j in np.unique(magnitudes[magnitudes < OF_ZERO])[-16:]:
@@ -139,10 +142,10 @@ def _shifted_cells(a: Array, b: Array, column: int, on_D: bool) -> Iterator[Cell
             near = _below_a_power(int(j), sign)
             inside = _odd(near)
             if inside(a).any() and not inside(b).any():
-                yield Cell(f"odd last place, less than 2^{j} below a power of two", column, inside, near, on_D)
+                yield Cell(f"odd last place, less than 2^{j} below a power of two", column, inside, near, on_d)
 
 
-def _coded_cells(name: str, coder: Coder, sides: tuple[Array, Array], column: int, on_D: bool) -> Iterator[Cell]:
+def _coded_cells(name: str, coder: Coder, sides: tuple[Array, Array], column: int, on_d: bool) -> Iterator[Cell]:
     """Two cells: codes that the other side never has, and codes that it has less often."""
     (codes, here), (others, there) = (np.unique(coder(x), return_counts=True) for x in sides)
     place = np.searchsorted(others, codes)
@@ -151,7 +154,7 @@ def _coded_cells(name: str, coder: Coder, sides: tuple[Array, Array], column: in
     chosen = [codes[(here >= 2) & (elsewhere == 0)], codes[here > elsewhere + np.sqrt(here + elsewhere)]]
     for kind, some in zip(("never elsewhere", "rarer elsewhere"), chosen, strict=True):
         if len(some):
-            yield Cell(f"{name} {kind}", column, _by_code(coder, some), _everything, on_D)
+            yield Cell(f"{name} {kind}", column, _by_code(coder, some), _everything, on_d)
 
 
 def _coders(here: Array, there: Array) -> Iterator[tuple[str, Coder]]:
@@ -185,7 +188,7 @@ def _kind(x: Array) -> Codes:
 
 
 def _residue(e: int) -> Coder:
-    """x − 2^e·⌊x/2^e⌉, which is exact."""
+    """The remainder x − 2^e·⌊x/2^e⌉, which is exact."""
 
     def code(x: Array) -> Codes:
         with np.errstate(all="ignore"):

@@ -34,7 +34,7 @@ class BitTest:
 
     Attributes:
         name: what the cell is.
-        on_D: whether the cell speaks for D, or for D2.
+        on_d: whether the cell speaks for D, or for D2.
         inside: releases in it, of the side that it speaks for.
         other: releases in it, of the other side.
         miss_upper: upper bound on the probability that a release of its side is not in it.
@@ -42,7 +42,7 @@ class BitTest:
     """
 
     name: str
-    on_D: bool
+    on_d: bool
     inside: int
     other: int
     miss_upper: float
@@ -112,7 +112,7 @@ class BitAudit:
             f"{100 * self.confidence:.4g} % confidence"
         ]
         lines += [
-            f"  {test.name}: {test.inside} on {'D' if test.on_D else 'D2'}, {test.other} on the other side"
+            f"  {test.name}: {test.inside} on {'D' if test.on_d else 'D2'}, {test.other} on the other side"
             for test in best
         ]
         return "\n".join(lines)
@@ -199,9 +199,9 @@ def _by_learning(D: Array, D2: Array, confidence: float) -> BitAudit:
     for cell in cells:
         counts = cell.counts(D, D2)
         miss, other = (float(clopper_pearson_upper(k, len(D), level)) for k in (len(D) - counts.inside, counts.other))
-        tests.append(BitTest(cell.name, cell.on_D, counts.inside, counts.other, miss, other))
+        tests.append(BitTest(cell.name, cell.on_d, counts.inside, counts.other, miss, other))
         unlikely = counts.log_p < math.log(CHANCE / len(cells))
-        if cell.on_D and unlikely and counts.inside > best:
+        if cell.on_d and unlikely and counts.inside > best:
             best, upper = counts.inside, other
     return BitAudit(
         n_runs=half + len(D),
@@ -227,12 +227,12 @@ def _by_arithmetic(
             sigma = None  # the noise is something else: know less
     level = (1 - confidence) / 4
     out = []
-    for on_D, here, there, own, other in ((True, D, D2, q, q2), (False, D2, D, q2, q)):
+    for on_d, here, there, own, other in ((True, D, D2, q, q2), (False, D2, D, q2, q)):
         inside, outside = (int((~reaches(x, other, sigma).all(axis=1)).sum()) for x in (here, there))
         believed = outside == 0 and bool(reaches(here, own, sigma).all())
         upper = 0.0 if believed else float(clopper_pearson_upper(outside, len(there), level))
         miss = float(clopper_pearson_upper(len(here) - inside, len(here), level))
-        out.append(BitTest("no noise value reaches it", on_D, inside, outside, miss, upper))
+        out.append(BitTest("no noise value reaches it", on_d, inside, outside, miss, upper))
     return out[0], out[1]
 
 
