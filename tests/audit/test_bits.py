@@ -18,9 +18,9 @@ def floats(q: float, rng: np.random.Generator, sigma: float = SIGMA):
     return lambda k: q + sigma * rng.normal(size=k)
 
 
-def lattice(q: float, rng: np.random.Generator, sigma: float = SIGMA):
+def lattice(q: float, rng: np.random.Generator, sigma: float = SIGMA, unit: float = UNIT):
     """Rounded as a whole: what exact arithmetic has the law of."""
-    return lambda k: np.rint((q + sigma * rng.normal(size=k)) / UNIT) * UNIT
+    return lambda k: np.rint((q + sigma * rng.normal(size=k)) / unit) * unit
 
 
 # -- what noise reaches -----------------------------------------------------------------------------------------------
@@ -135,8 +135,7 @@ def test_no_alarm_where_bits_say_nothing(too_many, gaussian_claim):
     for sigma in (0.5, 3.0, 40.0):
         for unit in (2.0**-36, 2.0**-10, 3e-7):
             for _ in range(12):
-                draw = [lambda k, q=q: np.rint((q + sigma * rng.normal(size=k)) / unit) * unit for q in (0.0, sigma)]
-                audit = audit_bits(*(lambda k, f=f: f(k) for f in draw), 400)
+                audit = audit_bits(*(lattice(q, rng, sigma, unit) for q in (0.0, sigma)), 400)
                 assert audit.impossible == 0, str(audit)
                 violated += audit.verdict(gaussian_claim(1.0)).violated
                 runs += 1

@@ -224,7 +224,8 @@ def _below_a_power(j: int, sign: float) -> Callable[[Array], Mask]:
     def near(x: Array) -> Mask:
         with np.errstate(all="ignore"):
             distance = np.ldexp(1.0, np.frexp(x)[1]) - np.abs(x)
-            return np.isfinite(x) & (sign * x > 0) & ((distance <= np.ldexp(1.0, j)) | (np.abs(x) < np.ldexp(1.0, j)))
+            small = (distance <= np.ldexp(1.0, j)) | (np.abs(x) < np.ldexp(1.0, j))
+            return np.asarray(np.isfinite(x) & (sign * x > 0) & small)
 
     return near
 

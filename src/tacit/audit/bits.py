@@ -95,13 +95,8 @@ class BitAudit:
         Returns:
             The verdict of the test that contradicts it most.
         """
-        none = BitTest("nothing", True, 0, 0, 1.0, 1.0)
-        found = [
-            judge_rates(
-                test.miss_upper, max(test.other_upper, 1e-300), certificate, confidence=self.confidence, claim=None
-            )
-            for test in self.tests or (none,)
-        ]
+        rates = [(test.miss_upper, max(test.other_upper, 1e-300)) for test in self.tests] or [(1.0, 1.0)]
+        found = [judge_rates(*pair, certificate, confidence=self.confidence, claim=None) for pair in rates]
         return max(found, key=lambda one: (one.violated, one.observed_delta - one.certified_delta))
 
     def __str__(self) -> str:
@@ -244,7 +239,7 @@ def _epsilon(test: BitTest, delta: float) -> float:
 
 
 def _drawn(name: str, release: Releases, n: int) -> Array:
-    """n releases as float64 of shape (n, d), with every bit as it was."""
+    """Draw n releases as float64 of shape (n, d), with every bit as it was."""
     if not callable(release):
         raise InvalidInput(f"{name} must be callable: {name}(n) returns n releases, or {name}() returns one")
     try:

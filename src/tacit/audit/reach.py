@@ -63,7 +63,7 @@ def multiples(x: ArrayLike, unit: ArrayLike) -> Mask:
         found = np.zeros(x.shape, bool)
         for step in (0, -1, 1):
             found |= (k + step) * unit == x
-    return found & np.isfinite(x)
+    return np.asarray(found & np.isfinite(x))
 
 
 def _around(guess: Array) -> list[Array]:
