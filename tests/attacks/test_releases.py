@@ -7,7 +7,7 @@ Figures of ``make attack`` are in benchmarks/results/attacks.jsonl.
 from __future__ import annotations
 
 import pytest
-from attacking import ANSWERS, CHANGED, EPSILONS, FAMILIES, fits, session_releases
+from attacking import ANSWERS, CHANGED, EPSILONS, FAMILIES, correlated_releases, fits, session_releases
 
 from tacit.accounting import certify, gdp_mu
 from tacit.audit import audit_bits
@@ -59,6 +59,25 @@ def test_a_million_releases_of_a_session(epsilon, record_property):
     for name, value in found.items():
         record_property(name, value)
     check_session(found, 10**6)
+
+
+def attack_correlated(epsilon: float, arithmetic: str, n: int, seed: int) -> int:
+    """Runs on D whose bits were never seen on D′."""
+    D, D2 = (correlated_releases(X, epsilon, arithmetic, n, seed) for X in (ANSWERS, CHANGED))
+    return audit_bits(lambda k: D, lambda k: D2, n).impossible
+
+
+def test_correlated_noise_in_floats_is_found_out():
+    assert attack_correlated(10.0, "float", 1000, 6) > 50
+
+
+@pytest.mark.attack
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_runs_of_correlated_noise(epsilon, record_property):
+    found = {arithmetic: attack_correlated(epsilon, arithmetic, 10_000, 7) for arithmetic in ("exact", "float")}
+    for name, value in ({"epsilon": epsilon, "runs": 10_000, "seed": 7} | found).items():
+        record_property(name, value)
+    assert found["exact"] == 0
 
 
 def attack_fits(name: str, epsilon: float, n: int, seed: int) -> dict[str, object]:
