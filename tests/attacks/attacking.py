@@ -71,7 +71,7 @@ class Watch:
     sums: list[Any] = field(default_factory=list)
 
     def look_at(self, model: Any, table: tuple[Any, Any]) -> None:
-        """Compare with this table, as the model reads it. A search reads parts of it, and is judged by lattices alone."""
+        """Compare with this table, as the model reads it. A search reads parts of it: lattices alone judge it."""
         draft = copy.copy(model)
         if not isinstance(draft, PrivateEstimator):
             return
