@@ -20,6 +20,7 @@ ACCUMULATE = ("coordinate", "untuned", "timing", "throughput", "training", "fina
 ONCE = (
     "accounting",
     "audits",
+    "bits",
     "ledger",
     "figures",
     "block_figures",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import inspect
 import os
 import pkgutil
 import re
@@ -15,6 +16,8 @@ import papers
 import pytest
 
 import tacit
+from tacit import estimators
+from tacit.estimators.base import ESTIMATORS
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
@@ -45,6 +48,7 @@ NAMES = (
     "block_networks",
     "curvature",
     "correlated_noise",
+    "exact",
     "features",
     "federated",
     "final_model",
@@ -94,6 +98,18 @@ def links(text: str) -> list[str]:
 def test_links_lead_somewhere(page: Path) -> None:
     broken = [link for link in links(page.read_text()) if not (page.parent / link).exists()]
     assert not broken
+
+
+def test_the_table_of_arithmetics_states_the_defaults() -> None:
+    estimators.load_all()
+    text = (ROOT / "docs" / "exact.md").read_text()
+    rows = re.findall(r"^\| (exact|float) \| (.*?) \|", text, re.M)
+    stated = {name: way for way, names in rows for name in re.findall(r"`(\w+)`", names)}
+    known = {name: kind for name, kind in ESTIMATORS.items() if kind.__module__.startswith("tacit.")}
+    defaults = {name: inspect.signature(kind).parameters["arithmetic"].default for name, kind in known.items()}
+    for name in ("private_mean", "private_variance", "private_quantiles"):
+        defaults[name] = inspect.signature(getattr(estimators, name)).parameters["arithmetic"].default
+    assert defaults | {"PrivateTrainer": "float"} == stated
 
 
 ERRATA = (ROOT / "docs" / "errata.md").read_text()
