@@ -12,6 +12,7 @@ import tacit.estimators as models
 from tacit.errors import InvalidInput
 from tacit.estimators.base import ESTIMATORS
 from tacit.estimators.stored import load_all
+from tacit.problem import Squared
 
 RNG = np.random.default_rng(0)
 N = 60
@@ -119,3 +120,32 @@ def test_the_one_message_about_classes_goes_with_a_declaration(name, index):
     assert any("classes is public" in mark for mark in clone(read).fit(X, CLASSES).certificate_.marks)
     with pytest.raises(InvalidInput, match=r"pass classes=\[…\]"):
         clone(read).fit(X, np.zeros(N, int))
+
+
+class _Touchy(Squared):
+    """A loss that raises for one target."""
+
+    def derivative(self, f, y):
+        if (np.asarray(y) == SECRET).any():
+            raise ValueError(f"cannot take {SECRET}")
+        return f - y
+
+
+SECRET = 0.625
+"""In mapped units."""
+
+
+@pytest.mark.parametrize("arithmetic", ["exact", "float"])
+@pytest.mark.parametrize("solver", ["metric", "gradient", "coordinate", "sgd"])
+def test_a_loss_that_raises_for_one_record_counts_it_as_zero(solver, arithmetic):
+    """The exception would tell that the record is there; its neighbours keep their contributions."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (300, 3))
+    y = np.round(np.clip(X @ [1.0, -1.0, 0.5], -2, 2), 1)
+    model = models.DPGeneralizedLinear(
+        _Touchy(), feature_bounds=(-1, 1), target_bounds=(-1, 1), epsilon=50.0, delta=1e-6, random_state=0
+    ).set_params(solver=solver, arithmetic=arithmetic)
+    plain = model.fit(X, y).coef_
+    y[7] = SECRET
+    assert np.isfinite(model.fit(X, y).coef_).all()
+    assert np.isfinite(plain).all()

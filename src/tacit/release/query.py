@@ -39,6 +39,7 @@ __all__ = [
     "integer_sums",
     "register",
     "root_above",
+    "zero_where_it_fails",
 ]
 
 Array = NDArray[np.float64]
@@ -94,6 +95,31 @@ class Grid:
         e = exponent(longest)
         bits = max(min(2 * e - exponent(sigma) + MAX_SCALE, PRODUCT_BITS) // 2, 1)
         return cls(4.0 ** (e - bits), bits)
+
+
+def zero_where_it_fails(function: Callable[[Array, Array], Any], f: Array, y: Array) -> Array:
+    """A loss's function of every record; records for which it raises count as zero.
+
+    An exception would tell about a record. Records that fail are found by halving, and the others are computed without
+    them: functions of one record each have the same bits in any company.
+
+    Args:
+        function: of predictions and targets, elementwise.
+        f: predictions, one row per record.
+        y: targets.
+
+    Returns:
+        As many values as there are predictions.
+    """
+    try:
+        return np.asarray(function(f, y), np.float64)
+    except Exception:
+        if len(f) <= 1:
+            return np.zeros(f.shape)
+    half = len(f) // 2
+    return np.concatenate(
+        [zero_where_it_fails(function, f[part], y[part]) for part in (slice(half), slice(half, None))]
+    )
 
 
 def root_above(square: float) -> float:

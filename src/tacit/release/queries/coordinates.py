@@ -17,7 +17,7 @@ from tacit.kernels.lattice import lattice_total
 from tacit.kernels.siphash import multiset_digest
 from tacit.problem import ElasticNet, Huber, Logistic, Loss, Penalty, SmoothedHinge, Squared
 from tacit.records import Design, Rows
-from tacit.release.query import Example, Grid, Sums, register
+from tacit.release.query import Example, Grid, Sums, register, zero_where_it_fails
 from tacit.release.sweep import Sweep
 
 __all__ = ["Blocks", "CoordinateState", "CoordinateSweep"]
@@ -189,7 +189,7 @@ class CoordinateSweep(Sweep):
         X, root = rows.design.matrix[:, U], np.sqrt(len(U))
         columns = np.asarray(X.toarray() if rows.design.sparse else X, np.float64) / self._clips[U]
         with np.errstate(all="ignore"):
-            v = self._loss.derivative(f, rows.y)[:, None] * columns
+            v = zero_where_it_fails(self._loss.derivative, f, rows.y)[:, None] * columns
             if grid is not None:  # norms by our own code: the order in which numpy adds depends on the table
                 v = np.ascontiguousarray(v / root)[None]
                 return np.asarray(lattice_total(v, np.ones((1, len(f)), bool), self.bound, grid.unit)[0])

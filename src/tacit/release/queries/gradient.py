@@ -11,7 +11,7 @@ from tacit import _validate
 from tacit.kernels.lattice import capped_integers
 from tacit.problem import Huber, Logistic, Loss, SmoothedHinge, Squared
 from tacit.records import Design, Integers, Rows
-from tacit.release.query import UNIT_ROUNDOFF, Example, Grid, Members, Query, Sums, register
+from tacit.release.query import UNIT_ROUNDOFF, Example, Grid, Members, Query, Sums, register, zero_where_it_fails
 
 __all__ = ["LossGradient"]
 
@@ -94,7 +94,7 @@ class LossGradient(Query):
         with np.errstate(all="ignore"):
             R = self.row_norm
             shrink = (R / np.maximum(norms, R) if np.isfinite(R) else np.ones_like(norms))[:, None]
-            slope = self.loss.derivative(design.dot(state.T) * shrink, rows.y[:, None])
+            slope = zero_where_it_fails(self.loss.derivative, design.dot(state.T) * shrink, rows.y[:, None])
             cap = self.bound / (norms[:, None] * shrink)
             slope = np.clip(slope, -cap, cap) * shrink
         return np.where(np.isfinite(slope), slope, 0.0)
@@ -109,8 +109,8 @@ class LossGradient(Query):
         state = np.clip(np.nan_to_num(state, nan=0.0), -MAX_COEFFICIENT, MAX_COEFFICIENT)
         with np.errstate(all="ignore"):
             factors, longest = scale / grid.unit, np.floor(self.bound / grid.unit / made.norms)
-            slopes = [self.loss.derivative(made.dot(v) * scale, rows.y) for v in state]
-            return made, [capped_integers(np.asarray(slope, np.float64), factors, longest) for slope in slopes]
+            slopes = [zero_where_it_fails(self.loss.derivative, made.dot(v) * scale, rows.y) for v in state]
+            return made, [capped_integers(slope, factors, longest) for slope in slopes]
 
     def contributions(self, rows: Rows, state: Array) -> Array:
         """φ′·x, already clipped."""
