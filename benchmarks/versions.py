@@ -122,7 +122,7 @@ def measured(tree: pathlib.Path, case: str) -> tuple[float, float]:
     """CPU seconds and peak MB of a case in a new process."""
     code = DATA + CASES[case] + MEASURE
     if not (tree / "src" / "tacit" / "noise").exists():
-        code = code.replace("from tacit.noise.streams import", "from tacit.run.streams import")
+        code = code.replace("from tacit.noise.streams import", "from tacit.run import")
     environment = {**os.environ, "PYTHONPATH": str(tree / "src"), "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -134,10 +134,12 @@ def measured(tree: pathlib.Path, case: str) -> tuple[float, float]:
 def main() -> None:
     """Measure, print, record."""
     arguments = parser(__doc__)
-    arguments.add_argument("before", type=pathlib.Path, help="a checkout of the other version")
+    arguments.add_argument("before", nargs="?", type=pathlib.Path, help="a checkout of the other version")
     arguments.add_argument("--repeats", type=int, default=3)
     arguments.add_argument("--only", default="", help="cases whose name contains this")
     given = arguments.parse_args()
+    if given.before is None:
+        arguments.error("name a checkout of the other version: git worktree add PATH REVISION")
     cells = []
     for case in (name for name in CASES if given.only in name):
         runs = [(measured(given.before, case), measured(ROOT, case)) for _ in range(given.repeats)]

@@ -172,8 +172,8 @@ FAMILIES = {
     "gradient descent": Family(tacit.DPHuberRegressor(solver="gradient", **TARGET), Y, 10_000),
     "random batches": Family(tacit.DPRidge(solver="sgd", max_passes=1, **TARGET), Y, 1_000),
     "hidden chain": Family(tacit.DPRidge(view="final_model", **TARGET), Y, 1_000),
-    "softmax": Family(tacit.DPSoftmaxRegression(**SHORT), LABELS, 1_000),
-    "gates": Family(tacit.DPConvexReLUClassifier(2, **SHORT), LABELS, 1_000),
+    "softmax": Family(tacit.DPSoftmaxRegression(view="all_iterates", **SHORT), LABELS, 1_000),
+    "gates": Family(tacit.DPConvexReLUClassifier(2, view="all_iterates", **SHORT), LABELS, 1_000),
     "block network": Family(tacit.DPBlockMLPClassifier((2,), classes=[0, 1], **NETWORK), LABELS, 1_000),
     "factors": Family(tacit.DPNMF(2, row_norm=2.0, epochs=1), None, 1_000, COUNTS),
     "selection": Family(

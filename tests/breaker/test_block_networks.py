@@ -765,10 +765,16 @@ def audited(update: str, monkeypatch: pytest.MonkeyPatch, batches: int = 1) -> A
     kept: dict[Any, Any] = {}
     right = BlockNetwork.total
 
-    def once(self: Any, block: int, values: Any, rows: Any) -> Any:
-        key = block, rows.X.tobytes(), rows.y.tobytes(), joined(values).tobytes()  # sums leave no trace: see above
+    def once(self: Any, block: int, values: Any, rows: Any, grid: Any = None) -> Any:
+        key = (
+            block,
+            rows.X.tobytes(),
+            rows.y.tobytes(),
+            joined(values).tobytes(),
+            grid,
+        )  # sums leave no trace: see above
         if key not in kept:
-            kept[key] = right(self, block, values, rows)
+            kept[key] = right(self, block, values, rows, grid)
         return kept[key]
 
     monkeypatch.setattr(BlockNetwork, "total", once)

@@ -37,7 +37,7 @@ def test_much_budget_gives_the_statistics_of_numpy(adjacency):
 def test_the_noise_of_a_mean_is_what_the_certificate_says(adjacency, sensitivity):
     X = np.tile([[2.0], [6.0]], (500, 4))
     deal = {"epsilon": 1.0, "delta": 1e-5, "adjacency": adjacency}
-    noise = np.ravel([private_mean(X, (0, 8), **deal, random_state=s)[0] - 4 for s in range(500)])
+    noise = np.ravel([private_mean(X, (0, 8), **deal, random_state=s)[0] - 4 for s in range(1500)])
     sigma = 4 * sensitivity * np.sqrt(4) / gdp_mu(1.0, 1e-5) / 1000
     assert stats.kstest(noise, "norm", args=(0, sigma)).pvalue > 0.01
     for wrong in (0.7, 1.3):

@@ -27,7 +27,7 @@ from tacit.federation.node import horizontal_mark, vertical_mark
 from tacit.federation.wire import decode
 from tacit.mechanism import Adjacency
 from tacit.records import Rows
-from tacit.release import SEEDED, Channel, noise_std, sensitivity
+from tacit.release import SEEDED, channel, noise_std, sensitivity
 from tacit.release.queries import ItemFactors
 from tacit.solvers.nmf import ItemSolve, NMFOptions, public_rows
 from tacit.solvers.schedules import Optimised
@@ -251,7 +251,7 @@ def test_neighbours_move_what_is_sent_by_at_most_the_declared_sensitivity(
         with pytest.raises(InvalidInput, match="needs every entry of a row"):
             node.plan(Proposal(2, epochs=1, update=update, missing=form, contribution_norm=0.05))
         return
-    monkeypatch.setattr(Channel, "_noise", lambda self, sigma, index, clean, history: 0 * clean)
+    monkeypatch.setattr(channel, "rounded_normal", lambda rng, scale, size: np.zeros(size, np.int64))
     planned, plans = DPNMF._planned, {}  # plans do not depend on rows: make each of them once
 
     def once(self: Any, shape: Any, budget: Any) -> Any:

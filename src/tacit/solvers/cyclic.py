@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit._codec import described
 from tacit.errors import InvalidInput, NotCovered
-from tacit.mechanism import Adjacency, Mechanism, Plan, Schedule
-from tacit.problem import Penalty, Problem
+from tacit.mechanism import Adjacency, Arithmetic, Mechanism, Plan, Schedule
+from tacit.problem import ElasticNet, Penalty, Problem
 from tacit.release import GradientChain, Session
 from tacit.release.queries import LossGradient
 from tacit.solvers.base import Budget, Solution, Solver
@@ -73,6 +73,15 @@ class NoisyCyclicDescent(Solver):
                 "adjacency: under add-remove the number of records is secret, but the chain divides by it; use "
                 "replace-one or zero-out",
                 axis="adjacency",
+            )
+        penalty = problem.penalty
+        ours = type(penalty) is ElasticNet and not penalty.prox(np.zeros(problem.facts.size), 0.0).any()
+        if budget.arithmetic is Arithmetic.EXACT and (problem.loss.derivative_error is None or not ours):
+            raise NotCovered(
+                "arithmetic: an exact final model needs a loss that states derivative_error, and an ElasticNet whose "
+                "box holds 0, because the rounding of others is not known; use arithmetic='float', or "
+                "view='all_iterates'",
+                axis="arithmetic",
             )
         if not 0 < self.step <= 2:
             raise InvalidInput(f"step must lie in (0, 2] (in units of 1/β), got {self.step!r}")
