@@ -834,6 +834,6 @@ def test_poisson_batches_stay_below(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_contributions_that_are_not_clipped_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tacit.release.queries.network._factor", lambda norms, longest: np.ones_like(norms))
+    monkeypatch.setattr("tacit.release.queries.network.capped_rows", lambda T, longest: np.rint(T))
     here, there, certificate = audited("gradient", monkeypatch)
     assert audit_gdp(here, there, RUNS).verdict(certificate).violated

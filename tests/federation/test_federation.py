@@ -28,7 +28,7 @@ from tacit.federation.wire import decode
 from tacit.mechanism import Adjacency
 from tacit.records import Rows
 from tacit.release import SEEDED, channel, noise_std, sensitivity
-from tacit.release.queries import ItemFactors
+from tacit.release.queries import factors
 from tacit.solvers.nmf import ItemSolve, NMFOptions, public_rows
 from tacit.solvers.schedules import Optimised
 
@@ -296,7 +296,9 @@ def _reach(update: str) -> float:
 
 
 def test_the_replay_would_notice_a_sum_that_is_not_clipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ItemFactors, "_factors", lambda self, W, squares: np.ones(len(W)))
+    right = factors.person_integers
+    wrong = lambda W, squares, weight, inside, longest, *rest: right(W, squares, weight, 1.0, 1.0, *rest)  # noqa: E731
+    monkeypatch.setattr(factors, "person_integers", wrong)
     with pytest.raises(AssertionError):
         test_neighbours_move_what_is_sent_by_at_most_the_declared_sensitivity(
             "replace-one", "residuals", "dense", monkeypatch
