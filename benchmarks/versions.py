@@ -26,7 +26,7 @@ rng = np.random.default_rng(0)
 def table(n, p):
     X = np.clip(rng.normal(size=(n, p)), -3, 3)
     return X, (X @ rng.normal(size=p) + rng.logistic(size=n) > 0).astype(int)
-deal = dict(epsilon=1.0, delta=1e-7, random_state=0)
+deal = dict(epsilon=1.0, delta=1e-7)
 labels = dict(feature_bounds=(-3, 3), classes=[0, 1], **deal)
 numbers = dict(feature_bounds=(-3, 3), target_bounds=(0, 1), **deal)
 """
