@@ -32,7 +32,7 @@ class _Table:
         self.read: Callable[[], tuple[Any, Any]] | None = None
         self._view: tuple[Any, ...] = ()
         self._target: Any = None
-        self._kept: list[dict[Hashable, Any]] = []
+        self._kept: list[tuple[slice, dict[Hashable, Any]]] = []
         self._whole: Rows | None = None
 
     def _look_through(self, maps: tuple[RowMap, ...], targets: tuple[TargetMap, ...]) -> None:
@@ -40,7 +40,7 @@ class _Table:
             (self.X, self.y), self.read = self.read(), None
         if self._view != (maps, targets):
             before, self._view = self._view, (maps, targets)
-            self._kept = [{} for _ in self._chunks()]
+            self._kept = [(chunk, {}) for chunk in self._chunks()]
             self._target = self.y
             for target in targets:
                 self._target = target(self._target)
@@ -48,7 +48,7 @@ class _Table:
 
     def _chunks(self) -> list[slice]:
         n, p = self.X.shape
-        size = int(np.clip(CHUNK_ENTRIES // max(p, 1), MIN_CHUNK, MAX_CHUNK))
+        size = min(max(CHUNK_ENTRIES // max(p, 1), MIN_CHUNK), MAX_CHUNK)
         if sparse.issparse(self.X) or n <= size:
             return [slice(0, n)]
         return [slice(first, min(first + size, n)) for first in range(0, n, size)]
@@ -69,7 +69,7 @@ class _Table:
     def parts(self, maps: tuple[RowMap, ...], targets: tuple[TargetMap, ...]) -> Iterator[Rows]:
         """The rows through these maps, chunk by chunk."""
         self._look_through(maps, targets)
-        for chunk, kept in zip(self._chunks(), self._kept, strict=True):
+        for chunk, kept in self._kept:
             y = None if self._target is None else self._target[chunk]
             yield Rows(Mapped(self.X[chunk] if len(self._kept) > 1 else self.X, maps), y, kept)
 

@@ -81,7 +81,8 @@ class BoundedSum(Query):
 
     def _values(self, rows: Rows) -> Array:
         with np.errstate(all="ignore"):
-            return np.clip(np.nan_to_num(self.of(rows), nan=0.0), 0.0, self.top)
+            values = np.minimum(np.maximum(self.of(rows), 0.0), self.top)
+        return np.where(np.isnan(values), 0.0, values)
 
     def contributions(self, rows: Rows, state: Array) -> Array:
         """The clipped values, whatever the state."""
