@@ -24,7 +24,8 @@ class _Table:
 
     Targets are mapped once for each view. Chunks of features are mapped anew in every pass; what a query keeps of a
     chunk (``Rows.kept``) stays until the records are looked at through other maps. Stages of a solver look through one
-    map after another, and what one stage kept is not needed by the next.
+    map after another, and what one stage kept is not needed by the next. A table of one chunk, or a sparse one, is
+    mapped once for each view.
     """
 
     def __init__(self, X: Any, y: Any) -> None:
@@ -68,10 +69,13 @@ class _Table:
 
     def parts(self, maps: tuple[RowMap, ...], targets: tuple[TargetMap, ...]) -> Iterator[Rows]:
         """The rows through these maps, chunk by chunk."""
-        self._look_through(maps, targets)
+        whole = self.whole(maps, targets)
+        if len(self._kept) == 1:
+            yield whole
+            return
         for chunk, kept in self._kept:
             y = None if self._target is None else self._target[chunk]
-            yield Rows(Mapped(self.X[chunk] if len(self._kept) > 1 else self.X, maps), y, kept)
+            yield Rows(Mapped(self.X[chunk], maps), y, kept)
 
 
 class InMemory(Records):
