@@ -126,7 +126,7 @@ def multiset_digest(matrix: Any, target: NDArray[np.float64], key: bytes) -> byt
     """A digest of the rows of a table with their targets, whatever their order.
 
     The sum of the rows' tags under two keys, modulo 2⁶⁴ each: rows that are added, removed or changed change it, except
-    with probability 2⁻¹²⁸ for whoever does not know the key.
+    with probability 2⁻¹²⁸ without the key.
 
     Args:
         matrix: (m, p), an array in Fortran order or a CSC matrix; float32 or float64.

@@ -2,7 +2,7 @@
 
 A checkpoint holds the noise key, and a copy of it could go on in another direction: other losses, other sums, all paid
 once. Each release is therefore written down before its result is used, under a name that every copy of the checkpoint
-knows: beside the checkpoint, and in the state directory of the user. Whoever goes on from a checkpoint, or a copy of
+knows: beside the checkpoint, and in the state directory of the user. A run that goes on from a checkpoint, or a copy of
 it, repeats to the bit what was released after it, or is refused.
 
 A journal holds keyed digests only, so it tells nothing to a reader without the checkpoint.

@@ -80,7 +80,7 @@ def weights(H: Array, part: Any, people: NonnegativeRows, ridge: float, longest:
 
 
 def all_weights(X: Any, H: Array, *, ridge: float = 0.0, observed_only: bool = False) -> Array:
-    """W of rows of any length, in their own units, part by part: for whoever holds the rows.
+    """W of rows of any length, in their own units, part by part: for the holder of the rows.
 
     Args:
         X: (rows, items), an array or a CSR matrix.
