@@ -182,7 +182,11 @@ def test_the_arithmetic_is_an_assumption_of_every_theorem_and_changes_no_number(
             certificate = certify(one, theorem=theorem.id)
             assert certificate.arithmetic == ("float" if one is part else "exact")
             assert str(found) in certificate.describe()
-        assert epsilon(theorem, exact) == pytest.approx(epsilon(theorem, in_arithmetic(exact, "float")), rel=1e-12)
+        plain = epsilon(theorem, in_arithmetic(exact, "float"))
+        priced = hasattr(
+            getattr(part, "view", None), "rounding"
+        )  # a chain on a lattice of 2⁻⁵⁰⁰ is another computation
+        assert epsilon(theorem, exact) == (pytest.approx(plain, rel=1e-12) if priced else plain)
 
 
 def in_arithmetic(part, arithmetic):
