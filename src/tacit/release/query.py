@@ -101,7 +101,8 @@ def zero_where_it_fails(function: Callable[[Array, Array], Any], f: Array, y: Ar
     """A loss's function of every record; records for which it raises count as zero.
 
     An exception would tell about a record. Records that fail are found by halving, and the others are computed without
-    them: functions of one record each have the same bits in any company.
+    them: functions of one record each have the same bits in any company. In a hidden chain a loss that raises for some
+    predictions is not the convex function that its user declares.
 
     Args:
         function: of predictions and targets, elementwise.
