@@ -76,7 +76,7 @@ class Watch:
         if not isinstance(draft, PrivateEstimator):
             return
         shape, X, y = draft._read(*table)
-        self.other = draft._records(shape, X, y)
+        self.other = draft._records(shape, X, y, None)
 
     def judge(self, channel: Channel, query: Any, grid: Any, clean: np.ndarray, noisy: np.ndarray) -> None:
         """Count one release."""

@@ -322,7 +322,7 @@ def test_norms_of_patches_do_not_underflow_for_bounds_that_are_accepted() -> Non
     layer = network.connections[0].map
     design = np.ones((1, layer.patches, layer.weights[1]))
     residual = np.full((1, layer.patches * 9), 1e-23)
-    assert 0 < np.linalg.norm(problem.problem._summed(0, Hidden((design,), (residual,)))) <= 1e-30 * (1 + 1e-6)
+    assert 0 < np.linalg.norm(problem.problem._summed(0, Hidden((design,), (residual,)), None)) <= 1e-30 * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("size", [64, 1024])
@@ -339,7 +339,7 @@ def test_patches_that_almost_cancel_are_measured_by_what_is_left(size: int) -> N
         residual[0, 0], residual[0, 1] = r, -s * r
         design[0, 0], design[0, 1] = s * (1 + tiny), 1.0
         flat = residual.transpose(0, 2, 1).reshape(1, -1)
-        assert np.linalg.norm(problem._summed(0, Hidden((design,), (flat,)))) <= 1e-6 * (1 + 1e-9)
+        assert np.linalg.norm(problem._summed(0, Hidden((design,), (flat,)), None)) <= 1e-6 * (1 + 1e-9)
 
 
 ODD = [0.0, 1e-45, 1e-30, 1e-19, 1.0, 1e19, 3e38, -3e38, np.inf, np.nan]

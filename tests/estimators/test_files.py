@@ -209,7 +209,7 @@ MODELS = {
     "half-life": (DPNMF(3, options=NMFOptions(noise_schedule=Optimised(1.5)), **FACTORS), None),
     "no half-life": (DPNMF(3, options=NMFOptions(noise_schedule=Optimised(), noise_threshold=1.0), **FACTORS), None),
     "unobserved": (
-        DPNMF(3, missing="unobserved", options=NMFOptions(person_l2=0.1), unit="customer", init_seed=5, **FACTORS),
+        DPNMF(3, missing="unobserved", options=NMFOptions(person_l2=0.1), init_seed=5, **FACTORS),
         None,
     ),
     "scaler": (DPStandardScaler(feature_bounds=BOUNDS, **PROMISE), None),
@@ -717,7 +717,6 @@ CHANGES = {
         {"sampling": "poisson", "batch_size": 30},
         {"adjacency": "zero-out"},
         {"epsilon": 1.0},
-        {"unit": "document"},
         {"release": "both"},
         {"update": "gradient"},
         {"update": "statistics"},

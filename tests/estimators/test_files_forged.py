@@ -363,7 +363,6 @@ FORGED: dict[str, dict[str, tuple[tuple, Any, str]]] = {
         "three outputs": (("fitted", "coefs_", "list", 2), encode(np.zeros((3, 5))), "coefs_["),
     },
     "factors": {
-        "another unit": (("parameters", "unit"), "word", "plan"),
         "other steps": (("parameters", "epochs"), 5, "steps"),
         "immensely many steps": (("parameters", "epochs"), 10**12, "steps"),
         "other batches": (("parameters", "batch_size"), 60, "steps"),

@@ -110,11 +110,12 @@ def test_items_that_nobody_touched_are_noised(update):
 
 def test_the_words_name_the_unit_and_the_joint_promise():
     people = nmf(2, **COMMON).fit(planted())
-    items = nmf(2, unit="item", **COMMON).fit(planted().T)
-    assert people.certificate_.unit == "person"
+    grouped = nmf(2, **COMMON).fit(planted(), groups=np.arange(len(planted())) // 2)
+    assert (people.certificate_.unit, grouped.certificate_.unit) == ("record", "person")
     assert "joint (billboard)" in people.certificate_.describe()
-    assert "for each item" in items.certificate_.describe()
-    assert "training item" in items.certificate_.marks[0]
+    assert "for each person" in grouped.certificate_.describe()
+    assert "training record" in people.certificate_.marks[0]
+    assert "training person" in grouped.certificate_.marks[0]
     assert nmf(2, random_state=0, **COMMON).fit(planted()).certificate_.marks[-1] == SEEDED
 
 
@@ -212,7 +213,6 @@ def test_a_failed_fit_leaves_the_model_as_it_was(release, monkeypatch):
         ({"ledger": 3}, "ledger"),
         ({"progress": 3}, "progress"),
         ({"epsilon": 0.0}, "epsilon"),
-        ({"unit": ""}, "unit"),
         ({"options": {"l1": 0.1}}, "options must be"),
         ({"epsilon": 1e13}, "epsilon"),
     ],

@@ -9,7 +9,7 @@ import pytest
 
 from tacit import DPConvexReLURegressor, DPSoftmaxRegression
 from tacit.errors import InvalidInput
-from tacit.estimators.base import progress_bar, watching
+from tacit.estimators.progress import progress_bar, watching
 
 RNG = np.random.default_rng(0)
 X = RNG.uniform(-1, 1, (200, 3))

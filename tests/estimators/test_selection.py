@@ -25,6 +25,7 @@ from tacit.audit import audit_epsilon
 from tacit.errors import BudgetExhausted, InvalidInput, NotCovered
 from tacit.estimators import _search as search_module
 from tacit.estimators import selection as module
+from tacit.estimators._data import Data, split
 from tacit.estimators._search import best_of, calibrated, check_candidate, drawn
 from tacit.estimators._space import point_of
 from tacit.mechanism import Adjacency, Arithmetic, Mechanism, Selection, Trials
@@ -392,7 +393,9 @@ def test_processes_share_no_noise(table, backend):
     costs = calibrated(EPSILON, DELTA, MEAN, Adjacency.REPLACE_ONE, 0.1)
     estimator = ridge(epsilon=1.0, delta=DELTA)
     certificate = estimator.planned_certificate(*table[0].shape)
-    trial = functools.partial(module._trial, train=table, test=table, scoring="absolute_error", score=costs.score)
+    trial = functools.partial(
+        module._trial, train=Data(*table), test=Data(*table), scoring="absolute_error", score=costs.score
+    )
     with parallel_backend(backend):
         outcomes = search_module.Parallel(n_jobs=2)(
             search_module.delayed(search_module._attempt)(functools.partial(trial, clone(estimator), certificate, {}))
@@ -599,12 +602,12 @@ def test_a_score_is_a_function_of_its_own_record(labelled, scoring):
 
 def test_the_hold_out_is_disjoint_and_of_public_size(table):
     X, y = np.arange(10.0)[:, None], np.arange(10.0)
-    (train, _), (test, _) = module._split(X, y, 3, Streams())
+    (train, *_), (test, *_) = split(Data(X, y), 3, Streams())
     assert sorted([*train[:, 0], *test[:, 0]]) == list(range(10))
     assert len(test) == 3
     counts = np.zeros(10)
     for _ in range(400):
-        counts[module._split(X, y, 3, Streams())[1][1].astype(int)] += 1
+        counts[split(Data(X, y), 3, Streams())[1].y.astype(int)] += 1
     assert stats.chisquare(counts).pvalue > 1e-3  # every record equally often
 
 

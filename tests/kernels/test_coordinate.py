@@ -259,11 +259,11 @@ def every_bit(layout, X, z, loss, parameter):
     noise, sums = np.zeros(1, np.int64), []
     if layout == "CSC":
         data, rows, starts = X.T.ravel().astype(float), np.tile(np.arange(n, dtype=np.int32), p), np.arange(p + 1) * n
-        sums.append(sweeps.column_sum_sparse(*kind, FINEST, data[n : 2 * n], rows[:n], z, 3.0, noise, 0))
-        sweeps.block_sum_sparse(*kind, FINEST, (data, rows, starts), z, block, whiten, 0.8, out)
+        sums.append(sweeps.column_sum_sparse(*kind, FINEST, None, data[n : 2 * n], rows[:n], z, 3.0, noise, 0))
+        sweeps.block_sum_sparse(*kind, FINEST, None, (data, rows, starts), z, block, whiten, 0.8, out)
     else:
-        sums.append(sweeps.column_sum(*kind, FINEST, z, X.T[1], 3.0, noise, 0))
-        sweeps.block_sum(*kind, FINEST, X.T, z, block, whiten, 0.8, out)
+        sums.append(sweeps.column_sum(*kind, FINEST, None, z, X.T[1], 3.0, noise, 0))
+        sweeps.block_sum(*kind, FINEST, None, X.T, z, block, whiten, 0.8, out)
     return [*sums, *out]
 
 

@@ -295,8 +295,7 @@ def test_the_error_that_a_grid_costs(b, workload, bits, limit):
 
 
 def test_the_certificate_is_about_the_rounded_strategy():
-    C = optimum()
-    plain = CorrelatedNoise(FrozenArray(C.bands))
+    plain = CorrelatedNoise(FrozenArray(0.99 * optimum().bands))  # the last column, one entry, is rounded down, too
     more = {"sampling": CyclicPoisson(8, 0.2)}
     base = {"adjacency": Adjacency.ZERO_OUT, "ratio": 0.5, "steps": 64}
     exact = Mechanism(**base, **more, noise=plain.rounded(6), arithmetic="exact")

@@ -60,7 +60,7 @@ def watched_bar(what: str) -> Iterator[Callable[[int, int], None] | None]:
     if not watched():
         yield None
         return
-    from tacit.estimators.base import progress_bar
+    from tacit.estimators.progress import progress_bar
 
     with progress_bar(what, True) as tick:
         yield tick

@@ -139,13 +139,13 @@ class Costs:
 
 
 def _selection(
-    mu: float, mean_trials: float, adjacency: Adjacency, share: float | None, arithmetic: Arithmetic
+    mu: float, mean_trials: float, adjacency: Adjacency, share: float | None, arithmetic: Arithmetic, unit: str
 ) -> tuple[Selection, Mechanism, Mechanism]:
     """A search whose candidates are μ-GDP, and their two parts; ``share`` of μ² for the score, None for a hold-out."""
 
     def part(ratio: float, label: str) -> Mechanism:
         schedule = Schedule.constant(ratio, 1)
-        return Mechanism(adjacency=adjacency, ratio=schedule, steps=1, label=label, arithmetic=arithmetic)
+        return Mechanism(adjacency=adjacency, ratio=schedule, steps=1, unit=unit, label=label, arithmetic=arithmetic)
 
     train = part(mu if share is None else mu * math.sqrt(1 - share), "training of one candidate, at most")
     score = part(mu if share is None else mu * math.sqrt(share), "noisy score of one candidate")
@@ -161,6 +161,7 @@ def calibrated(
     adjacency: Adjacency,
     share: float | None = None,
     arithmetic: Arithmetic = Arithmetic.FLOAT,
+    unit: str = "record",
 ) -> Costs:
     """The largest μ of one candidate at which the search satisfies (ε, δ)-DP, and its certificate.
 
@@ -174,6 +175,7 @@ def calibrated(
         adjacency: the relation.
         share: of μ², for the score; None if it reads a hold-out.
         arithmetic: of candidates and scores.
+        unit: whose data a record is.
 
     Returns:
         The costs.
@@ -199,7 +201,7 @@ def calibrated(
         low -= 0.7
     mu = math.exp(low if low <= -40 else float(optimize.brentq(excess, low, high, xtol=_SLACK / 4)))
     for slack in (_SLACK, 1e-4, 1e-2):
-        selection, train, score = _selection(mu * (1 - slack), mean_trials, adjacency, share, arithmetic)
+        selection, train, score = _selection(mu * (1 - slack), mean_trials, adjacency, share, arithmetic, unit)
         certificate = certify(selection, delta=delta)
         if certificate.epsilon(delta) <= epsilon:
             return Costs(certificate, train.ratio.max, score)
@@ -228,6 +230,7 @@ def check_candidate(
     marks: Iterable[str],
     remedy: str,
     arithmetic: Arithmetic = Arithmetic.FLOAT,
+    unit: str = "record",
 ) -> None:
     """Refuse a candidate that is not part of a μ-GDP base; nothing has been read.
 
@@ -240,6 +243,7 @@ def check_candidate(
         marks: of the search's own certificate, which are the same whatever is drawn.
         remedy: what to do if there is no μ.
         arithmetic: of the search.
+        unit: of the search.
 
     Raises:
         NotCovered: with the reason.
@@ -251,7 +255,7 @@ def check_candidate(
         why = f"{certificate.theorem} gives no μ; {remedy}"
     elif not mu <= limit:
         why = f"it costs μ = {mu:.6g}, more than the {limit:.6g} of a candidate; please report this"
-    elif certificate.adjacency is not relation or certificate.unit != "record":
+    elif certificate.adjacency is not relation or certificate.unit != unit:
         why = "it is certified under another relation or unit; candidates and search must share both"
     elif certificate.arithmetic == "float" and arithmetic is Arithmetic.EXACT:
         why = "it runs in floating point, and the search promises exact arithmetic; search in floating point"

@@ -5,10 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-import sys
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
@@ -20,10 +17,12 @@ from tacit._registry import enlist
 from tacit.accounting import Certificate, certify
 from tacit.errors import InvalidInput, NotCovered
 from tacit.estimators.fitted import check_classes, check_marks, check_promise, check_width, check_words
+from tacit.estimators.progress import progress_bar
 from tacit.inputs.parameters import check_parameters
 from tacit.ledger import Ledger
 from tacit.mechanism import Adjacency, Arithmetic, Plan
-from tacit.records import InMemory, Records
+from tacit.records import InMemory, Persons, Records
+from tacit.records.persons import check_weighting
 from tacit.release import Session, open_session
 from tacit.release.queries import BoundedSum, One
 from tacit.solvers.base import Budget
@@ -33,14 +32,9 @@ __all__ = [
     "Planned",
     "PrivateEstimator",
     "Table",
-    "progress_bar",
     "publish",
-    "watching",
     "with_certificate",
 ]
-
-Tick = Callable[[int, int], None]
-"""To be called with (done, all)."""
 
 ESTIMATORS: dict[str, type[PrivateEstimator]] = {}
 """Every private estimator that was defined, by name: contract tests, files and the shell read it."""
@@ -57,7 +51,7 @@ class Table:
     """What a fit knows about its data before anything is paid for: shapes, types and public labels.
 
     Attributes:
-        n: the number of records.
+        n: the number of records; of persons, where rows belong to persons.
         p: the number of features.
         sparse: whether zeros are not stored.
         dtype: of the features.
@@ -65,6 +59,8 @@ class Table:
         classes: the labels, or None.
         marks: what the certificate must say about them.
         single_target: whether the target is one column, without an axis of its own.
+        unit: "record", or "person" where rows belong to persons.
+        secret_weight: whether it is secret how much all rows count together, though the number of persons is public.
     """
 
     n: int
@@ -75,6 +71,8 @@ class Table:
     classes: Any = None
     marks: tuple[str, ...] = ()
     single_target: bool = True
+    unit: str = "record"
+    secret_weight: bool = False
 
 
 class Planned(Protocol):
@@ -112,6 +110,12 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     arithmetic: str = "float"
     ledger: Ledger | None
     random_state: int | None
+    weighting: str = "person"
+    max_rows: int | None = None
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
+    """Where scikit-learn routes metadata, whose rows are reaches every fit: none falls back to rows by itself."""
+    units: ClassVar[tuple[str, ...]] = ("record", "person")
+    """Whom a certificate of the family can be about."""
     secret_count: ClassVar[bool] = False
     """Whether the family can be fitted under add/remove, where the number of records is secret."""
     uses_count: ClassVar[bool] = True
@@ -154,9 +158,9 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     def _fitted(self, planned: Any, solution: Any, table: Table) -> dict[str, Any]:
         """Fitted attributes (without certificate and notes) from a solution."""
 
-    def _records(self, table: Table, X: Any, y: Any) -> Records:
+    def _records(self, table: Table, X: Any, y: Any, persons: Persons | None) -> Records:
         """Where the session finds the table that ``_read`` returned."""
-        return InMemory(X, y)
+        return InMemory(X, y, persons)
 
     def _check_fitted(self) -> None:
         """Refuse fitted attributes that contradict each other, the parameters or the certificate.
@@ -187,22 +191,25 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     # -- the one way ------------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
         """Fit under the certificate that the parameters ask for.
 
         Values outside public bounds are clipped silently: a message would tell about a record.
 
         Args:
-            X: (records, features).
-            y: (records,) targets or labels.
+            X: (rows, features).
+            y: (rows,) targets or labels.
+            groups: whose each row is, one id per row. The certificate is then about persons, who may have several
+                rows (docs/persons.md); without it, about single rows.
 
         Returns:
             The estimator itself.
         """
         draft = copy.copy(self)  # validation writes the names of features there; this model stays as it is
         table, X, y = draft._read(X, y)
+        table, persons = draft._grouped(table, groups)
         budget = draft._budget(table)
-        records = draft._records(table, X, y)
+        records = draft._records(table, X, y, persons)
         table = _without_secret_count(table, budget)
         certificate, planned = draft._reserved(table, budget)
         with (
@@ -217,22 +224,29 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
                 progress=progress,
             ) as session,
         ):
-            if draft._counts_first(budget):
+            if draft._counts_first(table, budget):
                 session, planned, table = draft._counted(session, table, budget)
             solution = planned.solve(session)
         publish(self, draft, {"notes_": (), **draft._fitted(planned, solution, table)}, session.certificate)
         return self
 
     def planned_certificate(
-        self, n_records: int, n_features: int, *, sparse: bool = False, n_outputs: int | None = None
+        self,
+        n_records: int,
+        n_features: int,
+        *,
+        sparse: bool = False,
+        n_outputs: int | None = None,
+        by_person: bool = False,
     ) -> Certificate:
         """What ``fit`` is going to certify for a table of this shape; no record is read.
 
         Args:
-            n_records: rows.
+            n_records: rows; persons, where ``fit`` is told whose they are.
             n_features: columns.
             sparse: whether the table is a sparse matrix, whose zeros must stay zero.
             n_outputs: columns of the target, for regressors of several; one if missing.
+            by_person: whether ``fit`` is told whose rows are (``groups``).
 
         Returns:
             The certificate, without the mark of a seed.
@@ -245,6 +259,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         table = dataclasses.replace(self._shape(n_records, n_features), sparse=sparse)
         if n_outputs is not None and table.classes is None:
             table = dataclasses.replace(table, outputs=_validate.positive_int(n_outputs=n_outputs))
+        table = self._of_persons(table, table.n) if by_person else table
         budget = self._budget(table)
         return self._reserved(_without_secret_count(table, budget), budget)[0]
 
@@ -262,21 +277,46 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         """
         planned = self._planned(table, budget)
         certificate = self._certified(planned, budget)
-        if self._counts_first(budget):
+        if self._counts_first(table, budget):
             if certificate.mu is None:
                 raise NotCovered(
                     "adjacency: under add-remove the fit follows a noisy count and must be μ-GDP, which this solver is "
-                    "not; use solver='auto', or adjacency='replace-one'",
-                    axis="adjacency",
+                    "not; use solver='auto', or adjacency='replace-one'"
+                    if budget.adjacency is Adjacency.ADD_REMOVE
+                    else "weighting: with weighting='rows' the fit follows a noisy sum of weights and must be μ-GDP, "
+                    "which this solver is not; use solver='auto', or weighting='person'",
+                    axis="adjacency" if budget.adjacency is Adjacency.ADD_REMOVE else "weighting",
                 )
             certificate = certify(_counted_plan(budget), delta=budget.delta)
         for mark in dict.fromkeys((*table.marks, *self._declared_marks(), *planned.declared)):
             certificate = certificate.marked(mark)
         return certificate, planned
 
-    def _counts_first(self, budget: Budget) -> bool:
-        """Whether the number of records is secret, and needed for a plan."""
-        return self.uses_count and budget.adjacency is Adjacency.ADD_REMOVE
+    def _grouped(self, table: Table, groups: Any) -> tuple[Table, Persons | None]:
+        """The table as one of persons, where ids say whose each row is."""
+        if groups is None:
+            for name, default in (("weighting", "person"), ("max_rows", None)):
+                if getattr(self, name) != default:
+                    raise InvalidInput(f"{name} has no effect without groups: tell fit whose each row is")
+            return table, None
+        persons = Persons.of(groups, table.n, self.weighting, self.max_rows)
+        return self._of_persons(table, persons.n), persons
+
+    def _of_persons(self, table: Table, n: int) -> Table:
+        """The table of n persons."""
+        check_weighting(self.weighting, self.max_rows)
+        secret = self.weighting == "rows"
+        if secret and not self.secret_count:
+            raise NotCovered(
+                f"weighting: with weighting='rows' it is secret how much all rows count together, but the plan of a "
+                f"{type(self).__name__} is made for it; use weighting='person'",
+                axis="weighting",
+            )
+        return dataclasses.replace(table, n=n, unit="person", secret_weight=secret)
+
+    def _counts_first(self, table: Table, budget: Budget) -> bool:
+        """Whether how much all records count together is secret, and needed for a plan."""
+        return self.uses_count and (budget.adjacency is Adjacency.ADD_REMOVE or table.secret_weight)
 
     def _budget(self, table: Table) -> Budget:
         """ε, δ, relation and view, checked."""
@@ -296,6 +336,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             float(self.delta),
             relation,
             getattr(self, "view", "all_iterates"),
+            table.unit,
             arithmetic=Arithmetic.parse(self.arithmetic),
         )
 
@@ -315,7 +356,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         return certificate
 
     def _counted(self, session: Session, table: Table, budget: Budget) -> tuple[Session, Planned, Table]:
-        """Release how many records there are, plan the rest from it, and go on under the certificate of both."""
+        """Release how much all records count, plan the rest from it, and go on under the certificate of both."""
         n = max(round(float(session.release(BoundedSum(One()))[0])), 1)
         table, rest = dataclasses.replace(table, n=n), budget.part(1 - COUNT_SHARE)
         planned = self._planned(table, rest)
@@ -362,57 +403,3 @@ def _counted_plan(budget: Budget) -> Plan:
     count = budget.mechanism(budget.whole_mu * math.sqrt(COUNT_SHARE), 1, "noisy count")
     rest = budget.mechanism(budget.whole_mu * math.sqrt(1 - COUNT_SHARE) * (1 - 1e-12), 1, "the fit, at most")
     return Plan.of(count, rest)
-
-
-# -- a progress bar on stderr: steps only, which are public; nothing of the records or of the model -------------
-
-
-def _watched() -> bool:
-    """Whether stderr is a terminal; a program without one must not lose a fit that it has paid for."""
-    try:
-        return sys.stderr.isatty()
-    except (AttributeError, ValueError):  # None, or closed
-        return False
-
-
-@contextmanager
-def progress_bar(what: str, shown: bool | Tick | None = None) -> Iterator[Tick | None]:
-    """A bar that disappears from a terminal when the work is done, and leaves a line in a file.
-
-    Args:
-        what: is being done.
-        shown: True, False, None for "on a terminal only", or what the caller shows instead of a bar.
-
-    Yields:
-        To be called with (done, all); None if there is no bar.
-    """
-    if callable(shown):
-        yield shown
-        return
-    if not (_watched() if shown is None else shown):
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=_watched()) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
-
-
-@contextmanager
-def watching(model: Any, tick: Tick | None) -> Iterator[None]:
-    """Let a caller follow the fits of a model; nothing of it stays in the model, or in its parameters.
-
-    Args:
-        model: an estimator.
-        tick: called with (done, all); None leaves the model's own bar.
-    """
-    if tick is None:
-        yield
-        return
-    model._progress = lambda: tick
-    try:
-        yield
-    finally:
-        vars(model).pop("_progress", None)

@@ -164,7 +164,7 @@ class BlockNetworkModel(PrivateEstimator):
             )
         network = self._network(table.p, table.outputs)
         inputs, targets, problem = self._inputs(table.p, network), self._target_map(table), self._problem(network)
-        numbers = self._layout(problem, table.n, budget.adjacency).calibrated(budget.epsilon, budget.delta)
+        numbers = self._layout(problem, table.n, budget.adjacency, budget.unit).calibrated(budget.epsilon, budget.delta)
         return NetworkFit(numbers, problem, inputs, targets)
 
     def _problem(self, network: Architecture) -> BlockNetwork:
@@ -182,7 +182,7 @@ class BlockNetworkModel(PrivateEstimator):
         default = min(n, max(SMALLEST, n // BATCHES))
         return default if self.batch_size is None else _validate.positive_int(batch_size=self.batch_size)
 
-    def _layout(self, problem: BlockNetwork, n: int, adjacency: Adjacency) -> BlockLayout:
+    def _layout(self, problem: BlockNetwork, n: int, adjacency: Adjacency, unit: str) -> BlockLayout:
         return BlockLayout.of(
             blocks=problem.blocks,
             n=n,
@@ -193,6 +193,7 @@ class BlockNetworkModel(PrivateEstimator):
             shares=layer_shares(problem.blocks),
             order="jacobi",
             adjacency=adjacency,
+            unit=unit,
             label="layers of a network",
             arithmetic=self.arithmetic,
         )
@@ -219,7 +220,12 @@ class BlockNetworkModel(PrivateEstimator):
         feature_bounds(self.feature_bounds, self.n_features_in_)
         if not agree(network, getattr(self, "network_", None)):
             raise InvalidInput(f"its layers are not those that it was fitted with (network_): {CHANGED}")
-        check_block_plan(self, plan, self._batch, lambda: self._layout(self._problem(network), plan.n, self._relation))
+        check_block_plan(
+            self,
+            plan,
+            self._batch,
+            lambda: self._layout(self._problem(network), plan.n, self._relation, self.certificate_.unit),
+        )
 
     @property
     def _relation(self) -> Adjacency:

@@ -109,6 +109,8 @@ class DPBlockMLPClassifier(ClassifierMixin, BlockNetworkModel):  # type: ignore[
         view: str = "all_iterates",
         init_seed: int = 0,
         arithmetic: str = "exact",
+        weighting: str = "person",
+        max_rows: int | None = None,
         ledger: Ledger | None = None,
         progress: bool | None = None,
         random_state: int | None = None,
@@ -136,6 +138,8 @@ class DPBlockMLPClassifier(ClassifierMixin, BlockNetworkModel):  # type: ignore[
         self.view = view
         self.init_seed = init_seed
         self.arithmetic = arithmetic
+        self.weighting = weighting
+        self.max_rows = max_rows
         self.ledger = ledger
         self.progress = progress
         self.random_state = random_state
@@ -221,6 +225,8 @@ class DPBlockMLPRegressor(RegressorMixin, BlockNetworkModel):  # type: ignore[mi
         view: str = "all_iterates",
         init_seed: int = 0,
         arithmetic: str = "exact",
+        weighting: str = "person",
+        max_rows: int | None = None,
         ledger: Ledger | None = None,
         progress: bool | None = None,
         random_state: int | None = None,
@@ -247,6 +253,8 @@ class DPBlockMLPRegressor(RegressorMixin, BlockNetworkModel):  # type: ignore[mi
         self.view = view
         self.init_seed = init_seed
         self.arithmetic = arithmetic
+        self.weighting = weighting
+        self.max_rows = max_rows
         self.ledger = ledger
         self.progress = progress
         self.random_state = random_state

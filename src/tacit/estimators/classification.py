@@ -86,6 +86,8 @@ class DPLogisticRegression(LinearClassifier):
         max_passes: float | None = None,
         clip: float | None = None,
         arithmetic: str = "exact",
+        weighting: str = "person",
+        max_rows: int | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -102,6 +104,8 @@ class DPLogisticRegression(LinearClassifier):
         self.max_passes = max_passes
         self.clip = clip
         self.arithmetic = arithmetic
+        self.weighting = weighting
+        self.max_rows = max_rows
         self.ledger = ledger
         self.random_state = random_state
 
@@ -154,6 +158,8 @@ class DPLinearSVC(LinearClassifier):
         max_passes: float | None = None,
         clip: float | None = None,
         arithmetic: str = "exact",
+        weighting: str = "person",
+        max_rows: int | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -170,6 +176,8 @@ class DPLinearSVC(LinearClassifier):
         self.max_passes = max_passes
         self.clip = clip
         self.arithmetic = arithmetic
+        self.weighting = weighting
+        self.max_rows = max_rows
         self.ledger = ledger
         self.random_state = random_state
 

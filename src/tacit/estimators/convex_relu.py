@@ -139,6 +139,8 @@ class DPConvexReLUClassifier(_Gated, OutputClassifier):
         classes: Any = None,
         partition: str = "fixed",
         arithmetic: str = "float",
+        weighting: str = "person",
+        max_rows: int | None = None,
         ledger: Ledger | None = None,
         progress: bool | None = None,
         random_state: int | None = None,
@@ -162,6 +164,8 @@ class DPConvexReLUClassifier(_Gated, OutputClassifier):
         self.classes = classes
         self.partition = partition
         self.arithmetic = arithmetic
+        self.weighting = weighting
+        self.max_rows = max_rows
         self.ledger = ledger
         self.progress = progress
         self.random_state = random_state
@@ -216,6 +220,8 @@ class DPConvexReLURegressor(RegressorMixin, _Gated):  # type: ignore[misc]
         view: str = "final_model",
         partition: str = "fixed",
         arithmetic: str = "float",
+        weighting: str = "person",
+        max_rows: int | None = None,
         ledger: Ledger | None = None,
         progress: bool | None = None,
         random_state: int | None = None,
@@ -238,6 +244,8 @@ class DPConvexReLURegressor(RegressorMixin, _Gated):  # type: ignore[misc]
         self.view = view
         self.partition = partition
         self.arithmetic = arithmetic
+        self.weighting = weighting
+        self.max_rows = max_rows
         self.ledger = ledger
         self.progress = progress
         self.random_state = random_state

@@ -107,7 +107,7 @@ def check_promise(model: Any) -> None:
     relation = Adjacency.parse(model.adjacency)
     if certificate.adjacency is not relation or certificate.epsilon(delta) > epsilon * (1 + 1e-6):
         raise InvalidInput("its parameters promise more than its certificate: epsilon, delta or adjacency was changed")
-    if certificate.unit != getattr(model, "unit", "record"):
+    if certificate.unit not in model.units:
         raise InvalidInput(f"its plan is about another unit, {certificate.unit!r}: {CHANGED}")
     shown = getattr(model, "view", "final_model")
     if shown == "all_iterates" and certificate.view != EVERY_ITERATE and not is_selected(certificate):

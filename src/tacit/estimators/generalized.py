@@ -76,6 +76,8 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
         max_passes: float | None = None,
         clip: float | None = None,
         arithmetic: str = "exact",
+        weighting: str = "person",
+        max_rows: int | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -96,6 +98,8 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
         self.max_passes = max_passes
         self.clip = clip
         self.arithmetic = arithmetic
+        self.weighting = weighting
+        self.max_rows = max_rows
         self.ledger = ledger
         self.random_state = random_state
 

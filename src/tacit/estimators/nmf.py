@@ -23,6 +23,7 @@ from tacit.ledger import Ledger
 from tacit.maps import NonnegativeRows
 from tacit.mechanism import Adjacency, Arithmetic, Mechanism, Plan, Schedule
 from tacit.problem.blocks import Block
+from tacit.records import InMemory, Persons
 from tacit.release import Session
 from tacit.release.queries import ItemFactors, ItemStatistic, PersonFactors
 from tacit.release.queries.factors import all_weights
@@ -89,9 +90,9 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
     people's clipped contributions. Every entry of a sum is noised, also those of items that nobody touched. Rows are
     made non-negative and scaled down to ``row_norm``; the start comes from a public seed.
 
-    Formal guarantee: ``certificate_``, the exact composition of all releases, for one row (``unit``); every iterate may
-    be shown. With release="items" it is *joint* (billboard) differential privacy: what everybody else learns about you
-    is H.
+    Formal guarantee: ``certificate_``, the exact composition of all releases, for one row, or one person (``groups``);
+    every iterate may be shown. With release="items" it is *joint* (billboard) differential privacy: what everybody else
+    learns about you is H.
 
     Assumptions: ``row_norm`` and all other parameters are public, and so is the number of rows.
 
@@ -110,7 +111,6 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         sampling: of batches, "cyclic" or "poisson".
         options: penalties, clipping, noise schedule and the like (``tacit.solvers.nmf.NMFOptions``); None for its
             defaults.
-        unit: whose data a row is. If rows are items instead of people, say so: the promise is about rows.
         init_seed: public, for the start.
         arithmetic: "exact": sums of integers and noise with exact probabilities, or "float" (docs/exact.md).
         ledger: a ``tacit.Ledger``; every fit reserves there before it reads a record.
@@ -128,7 +128,7 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
     >>> M = rng.gamma(0.3, size=(5000, 4)) @ rng.gamma(0.3, size=(4, 30))
     >>> model = DPNMF(4, epsilon=2.0, delta=1e-6, row_norm=5.0, random_state=0).fit(M)
     >>> model.components_.shape, round(model.certificate_.epsilon(1e-6), 3), model.certificate_.unit
-    ((4, 30), 2.0, 'person')
+    ((4, 30), 2.0, 'record')
     """
 
     plan_: BlockPlan
@@ -150,9 +150,10 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         epochs: int = 40,
         sampling: str = "cyclic",
         options: NMFOptions | None = None,
-        unit: str = "person",
         init_seed: int = 0,
         arithmetic: str = "exact",
+        weighting: str = "person",
+        max_rows: int | None = None,
         ledger: Ledger | None = None,
         progress: bool | None = None,
         random_state: int | None = None,
@@ -169,9 +170,10 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         self.epochs = epochs
         self.sampling = sampling
         self.options = options
-        self.unit = unit
         self.init_seed = init_seed
         self.arithmetic = arithmetic
+        self.weighting = weighting
+        self.max_rows = max_rows
         self.ledger = ledger
         self.progress = progress
         self.random_state = random_state
@@ -184,24 +186,32 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         places = np.arange(n)  # of people's own factors, if they are released
         return Table(n, items, sparse.issparse(X), X.dtype), X, places
 
+    def _records(self, table: Table, X: Any, y: Any, persons: Persons | None) -> InMemory:
+        return InMemory(X, y if persons is None else None, persons)  # a place is nothing that a row holds
+
     def _shape(self, n_records: int, n_features: int) -> Table:
         return Table(n_records, n_features)
 
     def _planned(self, table: Table, budget: Budget) -> FactorFit:
         options, k = self._checked_options(), _validate.positive_int(n_components=self.n_components)
         block, weight = self._block(table.n, table.p)
-        numbers = self._layout(block, table.n, budget.adjacency).calibrated(budget.epsilon, budget.delta)
+        if self.release == "both" and budget.unit == "person":
+            raise InvalidInput(
+                "release='both' shows factors of single rows, which groups cannot cover: use release='items', or leave "
+                "groups out"
+            )
+        numbers = self._layout(block, table.n, budget.adjacency, budget.unit).calibrated(budget.epsilon, budget.delta)
         people = NonnegativeRows(table.p, self.row_norm, self.missing == "unobserved")
         problem = ItemFactors((block,), UPDATES[self.update], people, weight, options.person_l2)
         both = None if self.release == "items" else PersonFactors(people, k, table.n, options.person_l2)
-        return FactorFit(numbers, problem, both, (self._mark(),))
+        return FactorFit(numbers, problem, both, (self._mark(budget.unit),))
 
     def _block(self, n: int, items: int) -> tuple[Block, float]:
         """The public description of H, and the weight of squares."""
         seed, options = public_seed("init_seed", self.init_seed), self._checked_options()
         return item_block(self.n_components, items, self.update, options, people=n, seed=seed)
 
-    def _layout(self, block: Block, n: int, adjacency: Adjacency) -> BlockLayout:
+    def _layout(self, block: Block, n: int, adjacency: Adjacency, unit: str) -> BlockLayout:
         options = self._checked_options()
         return BlockLayout.of(
             blocks=[block],
@@ -212,7 +222,7 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
             noise_schedule=options.schedule,
             adjacency=adjacency,
             extra_mechanism=None if self.release == "items" else self._person_mechanism(adjacency, options),
-            unit=self.unit,
+            unit=unit,
             label="item factors",
             arithmetic=self.arithmetic,
         )
@@ -223,9 +233,9 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
 
         def persons(strength: float) -> Mechanism:
             ratio = Schedule.constant(strength * math.sqrt(share / (1 - share)), 1)
-            label = f"noisy factors of each {self.unit} (local)"
+            label = "noisy factors of each record (local)"
             numbers = Arithmetic.parse(self.arithmetic)
-            return Mechanism(adjacency=adjacency, ratio=ratio, steps=1, unit=self.unit, label=label, arithmetic=numbers)
+            return Mechanism(adjacency=adjacency, ratio=ratio, steps=1, label=label, arithmetic=numbers)
 
         return persons
 
@@ -248,8 +258,8 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
             raise InvalidInput("update='statistics' needs every entry of a row: use 'residuals' for unobserved ones")
         return options
 
-    def _mark(self) -> str:
-        return _joint(self.unit) if self.release == "items" else _local(self.unit)
+    def _mark(self, unit: str) -> str:
+        return _joint(unit) if self.release == "items" else _local(unit)
 
     def _fitted(self, planned: FactorFit, solution: tuple[Array, Array | None], table: Table) -> dict[str, Any]:
         H, persons = solution
@@ -270,13 +280,13 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
             check_numbers("person_factors_", getattr(self, "person_factors_", None), (plan.n, k), least=0.0)
         elif hasattr(self, "person_factors_"):
             raise InvalidInput("it holds person_factors_, but release='items' does not pay for them: fit again")
-        check_marks(self, (self._mark(),))
+        check_marks(self, (self._mark(self.certificate_.unit),))
         relation = Adjacency.parse(self.adjacency)
         check_block_plan(
             self,
             plan,
             lambda n: n if self.batch_size is None else _validate.positive_int(batch_size=self.batch_size),
-            lambda: self._layout(self._block(plan.n, self.n_features_in_)[0], plan.n, relation),
+            lambda: self._layout(self._block(plan.n, self.n_features_in_)[0], plan.n, relation, self.certificate_.unit),
         )
 
     def _validated(self, X: Any, *, reset: bool) -> Any:

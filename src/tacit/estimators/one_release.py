@@ -14,7 +14,7 @@ from tacit.estimators.base import PrivateEstimator, Table
 from tacit.inputs.tables import validate_shape, validate_table
 from tacit.maps import Columns, FeatureBounds
 from tacit.mechanism import Adjacency, Mechanism, Plan
-from tacit.records import InMemory
+from tacit.records import InMemory, Persons
 from tacit.release import Query, Session
 from tacit.release.queries import CountedSum, HistogramSum, MomentSum, VectorSum
 from tacit.solvers.base import Budget
@@ -152,10 +152,11 @@ class OneRelease(PrivateEstimator):
     def _read(self, X: Any, y: Any) -> tuple[Table, Any, Any]:
         return Table(*validate_shape(self, X, column=self.column)), X, None
 
-    def _records(self, table: Table, X: Any, y: Any) -> InMemory:
+    def _records(self, table: Table, X: Any, y: Any, persons: Persons | None) -> InMemory:
         options = {"ensure_2d": False} if self.column else {}
+        rows = table.n if persons is None else len(persons.codes)
         return InMemory.unread(
-            table.n, lambda: (validate_table(self, X, dtype=np.float64, **options).reshape(table.n, -1), None)
+            rows, lambda: (validate_table(self, X, dtype=np.float64, **options).reshape(rows, -1), None), persons
         )
 
     def _shape(self, n_records: int, n_features: int) -> Table:
@@ -171,9 +172,10 @@ class OneRelease(PrivateEstimator):
         return self.purpose
 
     def _release(self, table: Table, budget: Budget) -> tuple[Plan, int | None]:
-        """The plan, and the number of records if it is public."""
+        """The plan, and how much all records count if that is public."""
         plan = Plan.of(budget.mechanism(budget.whole_mu, 1, self.purpose))
-        return plan, None if budget.adjacency is Adjacency.ADD_REMOVE else table.n
+        secret = budget.adjacency is Adjacency.ADD_REMOVE or table.secret_weight
+        return plan, None if secret else table.n
 
 
 def levels_of(name: str, levels: object) -> Array:

@@ -57,6 +57,8 @@ class DPPoissonRegressor(LinearRegressor):
         max_passes: float | None = None,
         clip: float | None = None,
         arithmetic: str = "exact",
+        weighting: str = "person",
+        max_rows: int | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -72,6 +74,8 @@ class DPPoissonRegressor(LinearRegressor):
         self.max_passes = max_passes
         self.clip = clip
         self.arithmetic = arithmetic
+        self.weighting = weighting
+        self.max_rows = max_rows
         self.ledger = ledger
         self.random_state = random_state
 
@@ -113,6 +117,8 @@ class DPGammaRegressor(DPPoissonRegressor):
         max_passes: float | None = None,
         clip: float | None = None,
         arithmetic: str = "exact",
+        weighting: str = "person",
+        max_rows: int | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -129,6 +135,8 @@ class DPGammaRegressor(DPPoissonRegressor):
             max_passes=max_passes,
             clip=clip,
             arithmetic=arithmetic,
+            weighting=weighting,
+            max_rows=max_rows,
             ledger=ledger,
             random_state=random_state,
         )

@@ -78,6 +78,8 @@ class DPElasticNet(LinearRegressor):
         max_passes: float | None = None,
         clip: float | None = None,
         arithmetic: str = "exact",
+        weighting: str = "person",
+        max_rows: int | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -94,6 +96,8 @@ class DPElasticNet(LinearRegressor):
         self.max_passes = max_passes
         self.clip = clip
         self.arithmetic = arithmetic
+        self.weighting = weighting
+        self.max_rows = max_rows
         self.ledger = ledger
         self.random_state = random_state
 
@@ -131,6 +135,8 @@ class DPLasso(LinearRegressor):
         max_passes: float | None = None,
         clip: float | None = None,
         arithmetic: str = "exact",
+        weighting: str = "person",
+        max_rows: int | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -146,6 +152,8 @@ class DPLasso(LinearRegressor):
         self.max_passes = max_passes
         self.clip = clip
         self.arithmetic = arithmetic
+        self.weighting = weighting
+        self.max_rows = max_rows
         self.ledger = ledger
         self.random_state = random_state
 
@@ -182,6 +190,8 @@ class DPRidge(LinearRegressor):
         max_passes: float | None = None,
         clip: float | None = None,
         arithmetic: str = "exact",
+        weighting: str = "person",
+        max_rows: int | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -197,6 +207,8 @@ class DPRidge(LinearRegressor):
         self.max_passes = max_passes
         self.clip = clip
         self.arithmetic = arithmetic
+        self.weighting = weighting
+        self.max_rows = max_rows
         self.ledger = ledger
         self.random_state = random_state
 
@@ -229,6 +241,8 @@ class DPLinearRegression(LinearRegressor):
         max_passes: float | None = None,
         clip: float | None = None,
         arithmetic: str = "exact",
+        weighting: str = "person",
+        max_rows: int | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -243,6 +257,8 @@ class DPLinearRegression(LinearRegressor):
         self.max_passes = max_passes
         self.clip = clip
         self.arithmetic = arithmetic
+        self.weighting = weighting
+        self.max_rows = max_rows
         self.ledger = ledger
         self.random_state = random_state
 
@@ -282,6 +298,8 @@ class DPHuberRegressor(LinearRegressor):
         max_passes: float | None = None,
         clip: float | None = None,
         arithmetic: str = "exact",
+        weighting: str = "person",
+        max_rows: int | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -298,6 +316,8 @@ class DPHuberRegressor(LinearRegressor):
         self.max_passes = max_passes
         self.clip = clip
         self.arithmetic = arithmetic
+        self.weighting = weighting
+        self.max_rows = max_rows
         self.ledger = ledger
         self.random_state = random_state
 

@@ -71,6 +71,8 @@ class DPStandardScaler(ScalerMixin, OneRelease):
         adjacency: str = "replace-one",
         clip_to: float = 5.0,
         arithmetic: str = "exact",
+        weighting: str = "person",
+        max_rows: int | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -80,6 +82,8 @@ class DPStandardScaler(ScalerMixin, OneRelease):
         self.adjacency = adjacency
         self.clip_to = clip_to
         self.arithmetic = arithmetic
+        self.weighting = weighting
+        self.max_rows = max_rows
         self.ledger = ledger
         self.random_state = random_state
 
@@ -152,6 +156,8 @@ class DPQuantileScaler(ScalerMixin, OneRelease):
         adjacency: str = "replace-one",
         clip_to: float = 1.0,
         arithmetic: str = "exact",
+        weighting: str = "person",
+        max_rows: int | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -165,6 +171,8 @@ class DPQuantileScaler(ScalerMixin, OneRelease):
         self.adjacency = adjacency
         self.clip_to = clip_to
         self.arithmetic = arithmetic
+        self.weighting = weighting
+        self.max_rows = max_rows
         self.ledger = ledger
         self.random_state = random_state
 

@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
-import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, MetaEstimatorMixin, clone, is_classifier
 from sklearn.exceptions import NotFittedError
@@ -20,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from tacit import _validate
 from tacit.accounting import Certificate, certify
 from tacit.errors import InvalidInput, MechanismMismatch, NotCovered, TacitError
+from tacit.estimators._data import Data, held_out, split
 from tacit.estimators._search import Costs, Outcome, best_of, calibrated, check_candidate, drawn, gdp_to_dp
 from tacit.estimators._space import Space, corners, point_of, spaces_of
 from tacit.estimators.base import PrivateEstimator, publish, with_certificate
@@ -28,13 +28,11 @@ from tacit.inputs.parameters import check_parameters
 from tacit.inputs.tables import class_list, class_numbers, labels_of, numbers_of, validate_table
 from tacit.ledger import Ledger
 from tacit.mechanism import Adjacency, Arithmetic, Mechanism
-from tacit.records import InMemory
+from tacit.records import InMemory, Persons
 from tacit.release import Streams, open_session
 from tacit.release.queries import SCORES, BoundedSum, Score
 
 __all__ = ["DPSelection", "NothingSelected"]
-
-Data = tuple[Any, Any]
 
 
 class NothingSelected(TacitError, NotFittedError):  # type: ignore[misc]
@@ -44,7 +42,7 @@ class NothingSelected(TacitError, NotFittedError):  # type: ignore[misc]
 # -- candidates -------------------------------------------------------------------------------------------------
 
 
-def _planned(estimator: Any, n_records: int, n_features: int, is_sparse: bool) -> Certificate:
+def _planned(estimator: Any, n_records: int, n_features: int, is_sparse: bool, by_person: bool) -> Certificate:
     """What the estimator is going to certify, from the shape of its data."""
     plan = getattr(estimator, "planned_certificate", None)
     if plan is None:
@@ -52,7 +50,8 @@ def _planned(estimator: Any, n_records: int, n_features: int, is_sparse: bool) -
             f"{type(estimator).__name__} cannot tell its plan before it reads records: use a Tacit estimator, or write "
             "planned_certificate(n_records, n_features)"
         )
-    found: Certificate = plan(n_records, n_features, **({"sparse": True} if is_sparse else {}))
+    told = {name: True for name, given in (("sparse", is_sparse), ("by_person", by_person)) if given}
+    found: Certificate = plan(n_records, n_features, **told)
     return found
 
 
@@ -66,12 +65,13 @@ def _trial(
     score: Mechanism,
 ) -> Outcome:
     """Train one candidate and release its noisy score, with randomness of its own."""
-    estimator.fit(*train)
+    estimator.fit(*train[:2], **({} if train.persons is None else {"groups": train.persons.codes}))
     if estimator.certificate_.plan != certified.plan:
         raise MechanismMismatch("the candidate ran another plan than the one that was checked; please report this")
-    with open_session(certify(score), InMemory(*test), random_state=estimator.random_state) as session:
+    records = InMemory(*test)
+    with open_session(certify(score), records, random_state=estimator.random_state) as session:
         total = session.release(BoundedSum(Score(estimator, scoring)))
-    return float(total[0]) / len(test[1]), (estimator, point)
+    return float(total[0]) / records.n, (estimator, point)
 
 
 # -- the estimator ----------------------------------------------------------------------------------------------
@@ -176,15 +176,19 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         self.ledger = ledger
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> Self:
+    def fit(self, X: Any, y: Any, groups: Any = None) -> Self:
         """Search, under one certificate.
 
         Args:
-            X: (records, features), dense or sparse; finite.
-            y: (records,) targets or labels.
+            X: (rows, features), dense or sparse; finite.
+            y: (rows,) targets or labels.
+            groups: whose each row is; the certificate is then about persons, and a hold-out holds whole persons.
 
         Returns:
             The search itself; ``best_estimator_`` may be None.
+
+        Raises:
+            NotCovered: if persons are to be searched over in exact arithmetic.
         """
         labelled, relation, share = self._public()
         spaces = spaces_of(self.estimator, self.param_distributions)
@@ -194,11 +198,19 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         y = labels_of(y) if labelled else numbers_of(y)
         classes, marks = _classes(self.estimator, y) if labelled else (None, ())
         marks = (*marks, *(self.estimator._declared_marks() if isinstance(self.estimator, PrivateEstimator) else ()))
-        n, m, d = X.shape[0], self.mean_trials, self._delta(X.shape[0])
-        held = 0 if self.holdout is None else _held(self.holdout, n)
+        persons = None if groups is None else Persons.of(groups, X.shape[0])
+        n = X.shape[0] if persons is None else persons.n
+        m, d, unit = self.mean_trials, self._delta(n), "record" if persons is None else "person"
+        held = 0 if self.holdout is None else held_out(self.holdout, n)
         numbers = self._arithmetic()
-        costs = calibrated(float(self.epsilon), d, _validate.positive(mean_trials=m), relation, share, numbers)
-        shape = (n - held, X.shape[1], sparse.issparse(X))
+        if persons is not None and numbers is Arithmetic.EXACT:
+            raise NotCovered(
+                "arithmetic: a model's predictions may round a row by its place, and with groups the number of rows is "
+                "secret: use DPSelection(arithmetic='float') with groups",
+                axis="arithmetic",
+            )
+        costs = calibrated(float(self.epsilon), d, _validate.positive(mean_trials=m), relation, share, numbers, unit)
+        shape = (n - held, X.shape[1], sparse.issparse(X), persons is not None)
         check = functools.partial(self._checked, self._fixed(costs.train, d, classes), shape, costs, marks)
         for point in corners(spaces):
             check(point, None)
@@ -206,14 +218,14 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         candidates = drawn(streams, m, functools.partial(self._candidate, spaces, check))
         with open_session(
             costs.certificate,
-            InMemory(X, y),
+            InMemory(X, y, persons),
             ledger=self.ledger,
             random_state=self.random_state,
             marks=marks,
             note=type(self).__name__,
             delta=d,
         ) as session:
-            train, test = _split(X, y, held, streams)
+            train, test = split(Data(X, y, persons), held, streams)
             scoring = self._scoring(labelled)
             trial = functools.partial(_trial, train=train, test=test, scoring=scoring, score=costs.score)
             best = best_of((functools.partial(trial, *candidate) for candidate in candidates), self.n_jobs)
@@ -295,7 +307,7 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     def _checked(
         self,
         fixed: Mapping[str, Any],
-        shape: tuple[int, int, bool],
+        shape: tuple[int, int, bool, bool],
         costs: Costs,
         marks: tuple[str, ...],
         point: dict[str, Any],
@@ -307,13 +319,21 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         if bool(is_classifier(estimator)) != bool(is_classifier(self.estimator)):
             raise InvalidInput(f"the candidate {point!r} turns a classifier into a regressor, or back: search over one")
         try:
+            if shape[3] and estimator.get_params().get("weighting", "person") != "person":
+                raise NotCovered(
+                    "weighting: its plan follows a noisy sum of weights, and is not known before; use "
+                    "weighting='person'",
+                    axis="weighting",
+                )
             certificate = _planned(estimator, *shape)
         except (InvalidInput, NotCovered) as error:
             error.args = (f"the candidate {_named(point)} cannot be searched over: {error}",)
             raise
         remedy = getattr(estimator, "_gdp_remedy", "choose a solver that reads all records at each step")
-        relation, delta = Adjacency.parse(self.adjacency), fixed["delta"]
-        check_candidate(certificate, costs.train, relation, _named(point), delta=delta, marks=marks, remedy=remedy)
+        relation, delta, unit = Adjacency.parse(self.adjacency), fixed["delta"], "person" if shape[3] else "record"
+        check_candidate(
+            certificate, costs.train, relation, _named(point), delta=delta, marks=marks, remedy=remedy, unit=unit
+        )
         return estimator, certificate
 
     def _winner(self, best: Outcome | None, certificate: Certificate, draft: DPSelection) -> dict[str, Any]:
@@ -395,22 +415,3 @@ def _classes(estimator: Any, y: Any) -> tuple[Any, tuple[str, ...]]:
 def _named(point: Mapping[str, Any]) -> str:
     """A point in one line."""
     return " ".join(repr(dict(point)).split())
-
-
-def _held(holdout: object, n: int) -> int:
-    """How many of n records are set aside: public."""
-    fraction = _validate.finite(holdout=holdout)
-    held = round(fraction * n)
-    if not 0 < fraction < 1 or not 0 < held < n:
-        raise InvalidInput(f"holdout must be None, or a fraction that leaves some of {n} records in both parts")
-    return held
-
-
-def _split(X: Any, y: Any, held: int, streams: Streams) -> tuple[Data, Data]:
-    """Training data and scoring data: the same, or disjoint by positions that depend on n alone."""
-    if held == 0:
-        return (X, y), (X, y)
-    order = streams.at("split").permutation(len(y))
-    rows = X.tocsr() if sparse.issparse(X) else X
-    first, second = np.sort(order[held:]), np.sort(order[:held])
-    return (rows[first], y[first]), (rows[second], y[second])

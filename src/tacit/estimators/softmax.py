@@ -99,6 +99,8 @@ class DPSoftmaxRegression(OutputClassifier):
         fit_intercept: bool = True,
         partition: str = "fixed",
         arithmetic: str = "float",
+        weighting: str = "person",
+        max_rows: int | None = None,
         ledger: Ledger | None = None,
         progress: bool | None = None,
         random_state: int | None = None,
@@ -121,6 +123,8 @@ class DPSoftmaxRegression(OutputClassifier):
         self.fit_intercept = fit_intercept
         self.partition = partition
         self.arithmetic = arithmetic
+        self.weighting = weighting
+        self.max_rows = max_rows
         self.ledger = ledger
         self.progress = progress
         self.random_state = random_state

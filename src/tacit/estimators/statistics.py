@@ -38,6 +38,8 @@ class _Statistic(OneRelease):
         bounds: Any,
         adjacency: str,
         arithmetic: str,
+        weighting: str,
+        max_rows: int | None,
         ledger: Ledger | None,
         random_state: int | None,
     ) -> None:
@@ -46,6 +48,8 @@ class _Statistic(OneRelease):
         self.bounds = bounds
         self.adjacency = adjacency
         self.arithmetic = arithmetic
+        self.weighting = weighting
+        self.max_rows = max_rows
         self.ledger = ledger
         self.random_state = random_state
 
@@ -55,9 +59,9 @@ class _Statistic(OneRelease):
     def _fitted(self, planned: Any, solution: Any, table: Table) -> dict[str, Any]:
         return {"value_": solution}
 
-    def answer(self, x: Any) -> tuple[Any, Certificate]:
+    def answer(self, x: Any, groups: Any) -> tuple[Any, Certificate]:
         """Fit; a number for one column, an array for a table."""
-        self.fit(x)
+        self.fit(x, groups=groups)
         value = self.value_[..., 0] if len(shape_of(x)) == 1 else self.value_
         return (float(value) if value.ndim == 0 else value), self.certificate_
 
@@ -93,10 +97,12 @@ class _Quantiles(_Statistic):
         bounds: Any,
         adjacency: str,
         arithmetic: str,
+        weighting: str,
+        max_rows: int | None,
         ledger: Ledger | None,
         random_state: int | None,
     ) -> None:
-        super().__init__(epsilon, delta, bounds, adjacency, arithmetic, ledger, random_state)
+        super().__init__(epsilon, delta, bounds, adjacency, arithmetic, weighting, max_rows, ledger, random_state)
         self.levels = levels
         self.bins = bins
         self.grid = grid
@@ -118,6 +124,9 @@ def private_mean(
     delta: float,
     adjacency: str = "replace-one",
     arithmetic: str = "exact",
+    groups: Any = None,
+    weighting: str = "person",
+    max_rows: int | None = None,
     ledger: Ledger | None = None,
     random_state: int | None = None,
 ) -> tuple[Any, Certificate]:
@@ -137,6 +146,9 @@ def private_mean(
         delta: δ.
         adjacency: the relation.
         arithmetic: "exact": sums of integers and noise with exact probabilities, or "float" (docs/exact.md).
+        groups: whose each row is; the certificate is then about persons (docs/persons.md).
+        weighting: "person": everybody counts once, or "rows": each row counts 1/``max_rows``.
+        max_rows: rows of a person that count, for "rows"; public.
         ledger: a Ledger, charged before any record is read.
         random_state: None, or a seed (not private).
 
@@ -147,7 +159,9 @@ def private_mean(
     >>> abs(mean - 3.0) < 0.3, round(certificate.epsilon(1e-6), 6)
     (True, 1.0)
     """
-    return _Mean(epsilon, delta, bounds, adjacency, arithmetic, ledger, random_state).answer(x)
+    return _Mean(epsilon, delta, bounds, adjacency, arithmetic, weighting, max_rows, ledger, random_state).answer(
+        x, groups
+    )
 
 
 def private_variance(
@@ -158,6 +172,9 @@ def private_variance(
     delta: float,
     adjacency: str = "replace-one",
     arithmetic: str = "exact",
+    groups: Any = None,
+    weighting: str = "person",
+    max_rows: int | None = None,
     ledger: Ledger | None = None,
     random_state: int | None = None,
 ) -> tuple[Any, Certificate]:
@@ -174,6 +191,9 @@ def private_variance(
         delta: δ.
         adjacency: the relation.
         arithmetic: "exact": sums of integers and noise with exact probabilities, or "float" (docs/exact.md).
+        groups: whose each row is; the certificate is then about persons (docs/persons.md).
+        weighting: "person": everybody counts once, or "rows": each row counts 1/``max_rows``.
+        max_rows: rows of a person that count, for "rows"; public.
         ledger: a Ledger, charged before any record is read.
         random_state: None, or a seed (not private).
 
@@ -181,7 +201,9 @@ def private_variance(
         A number, or (p,), between 0 and a quarter of the squared width; and the certificate. It is 0 where noise hides
         the variance: it is unbiased up to this clamping and the noise in the mean.
     """
-    return _Variance(epsilon, delta, bounds, adjacency, arithmetic, ledger, random_state).answer(x)
+    return _Variance(epsilon, delta, bounds, adjacency, arithmetic, weighting, max_rows, ledger, random_state).answer(
+        x, groups
+    )
 
 
 def private_quantiles(
@@ -196,6 +218,9 @@ def private_quantiles(
     resolution: Any = None,
     adjacency: str = "replace-one",
     arithmetic: str = "exact",
+    groups: Any = None,
+    weighting: str = "person",
+    max_rows: int | None = None,
     ledger: Ledger | None = None,
     random_state: int | None = None,
 ) -> tuple[Any, Certificate]:
@@ -221,6 +246,9 @@ def private_quantiles(
         resolution: where a geometric grid turns linear around 0; by default 1e-4 × the largest bound.
         adjacency: the relation.
         arithmetic: "exact": sums of integers and noise with exact probabilities, or "float" (docs/exact.md).
+        groups: whose each row is; the certificate is then about persons (docs/persons.md).
+        weighting: "person": everybody counts once, or "rows": each row counts 1/``max_rows``.
+        max_rows: rows of a person that count, for "rows"; public.
         ledger: a Ledger, charged before any record is read.
         random_state: None, or a seed (not private).
 
@@ -234,5 +262,17 @@ def private_quantiles(
     (True, True)
     """
     return _Quantiles(
-        q, bins, grid, resolution, epsilon, delta, bounds, adjacency, arithmetic, ledger, random_state
-    ).answer(x)
+        q,
+        bins,
+        grid,
+        resolution,
+        epsilon,
+        delta,
+        bounds,
+        adjacency,
+        arithmetic,
+        weighting,
+        max_rows,
+        ledger,
+        random_state,
+    ).answer(x, groups)

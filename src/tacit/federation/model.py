@@ -38,16 +38,18 @@ class FederatedModel(DPNMF):
         item_names_: as the server stated them, or None.
     """
 
+    units = ("record", "person", "item")
     certificates_: tuple[Certificate, ...]
     split_: str
     item_names_: tuple[str, ...] | None
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
         """Refused: rows are at the nodes.
 
         Args:
             X: not read.
             y: not read.
+            groups: not read.
 
         Raises:
             InvalidInput: always.

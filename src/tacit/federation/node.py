@@ -25,7 +25,7 @@ from tacit.estimators.nmf import DPNMF, MISSING
 from tacit.federation.errors import Refused, Uncounted
 from tacit.federation.proposal import SPLITS, Proposal
 from tacit.ledger import Ledger
-from tacit.records import InMemory
+from tacit.records import InMemory, Persons
 from tacit.release import BlockSum, Session, marked_certificate, open_session
 
 __all__ = ["FactorNode", "NodePlan", "NodeSession", "horizontal_mark", "vertical_mark"]
@@ -54,16 +54,16 @@ def vertical_mark() -> str:
     )
 
 
-def _unit(unit: str | None, split: str) -> str:
-    if split == "horizontal":
-        return "person" if unit is None else unit
-    if unit not in (None, VERTICAL_UNIT):
+def _persons(groups: Any, rows: int, split: str) -> Persons | None:
+    if groups is None:
+        return None
+    if split == "vertical":
         raise InvalidInput(
-            f"unit={unit!r} cannot be promised with split='vertical': the data of a person are spread over all nodes, "
-            "so that a node can cover its items (columns) only; leave unit out, or bring all data of each person to "
-            "one node and use split='horizontal'"
+            "groups cannot be covered with split='vertical': the data of a person are spread over all nodes, so that a "
+            "node can cover its items (columns) only; leave groups out, or bring all data of each person to one node "
+            "and use split='horizontal'"
         )
-    return VERTICAL_UNIT
+    return Persons.of(groups, rows)
 
 
 class FactorNode:
@@ -82,7 +82,8 @@ class FactorNode:
         row_norm: U, a public bound on the norm of a row (of a column for "vertical"); longer ones are scaled down.
         adjacency: "replace-one" or "zero-out".
         split: "horizontal" if the rows are this node's own, "vertical" if the columns are.
-        unit: whose data a row is; "person" if missing. For "vertical" it is "item" and nothing else.
+        groups: whose each row is, one id per row, for split="horizontal": the certificate is then about persons, who
+            may have several rows. Without it it is about rows ("record"), for "vertical" about columns ("item").
         missing: "zero", or "unobserved": entries that are not stored (NaN in an array) are unknown. The server must
             propose the same.
         ledger: a ``tacit.Ledger``. Without one the node serves one session and no second one.
@@ -94,7 +95,7 @@ class FactorNode:
     >>> node = FactorNode(np.ones((50, 4)), epsilon=1.0, delta=1e-6, row_norm=2.0)
     >>> plan = node.plan(Proposal(2, epochs=3))
     >>> round(plan.certificate.epsilon(1e-6), 3), plan.certificate.unit, plan.steps
-    (1.0, 'person', 3)
+    (1.0, 'record', 3)
     >>> with plan.open() as session:
     ...     session.answer(0, np.full((2, 4), 0.5)).shape
     (11,)
@@ -109,21 +110,19 @@ class FactorNode:
         row_norm: float,
         adjacency: str = "replace-one",
         split: str = "horizontal",
-        unit: str | None = None,
+        groups: Any = None,
         missing: str = "zero",
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
         self.split = _validate.one_of(SPLITS, split=split)
         self.missing = _validate.one_of(MISSING, missing=missing)
-        self.unit = _unit(unit, self.split)
         self.ledger = ledger
         self._terms: dict[str, Any] = {
             "epsilon": epsilon,
             "delta": delta,
             "row_norm": row_norm,
             "adjacency": adjacency,
-            "unit": self.unit,
             "ledger": ledger,
             "random_state": random_state,
         }
@@ -131,10 +130,13 @@ class FactorNode:
         table = schema._validated(rows() if callable(rows) else rows, reset=True)
         schema.planned_certificate(*table.shape)  # the owner's own parameters are refused here, and not to a server
         self._names: list[str] | None = list(getattr(schema, "feature_names_in_", ())) or None
+        self._persons = _persons(groups, table.shape[0], self.split)
         if self.split == "vertical":
             table = table.T.tocsr() if sparse.issparse(table) else np.ascontiguousarray(table.T)
         self._table, self.row_norm = table, float(row_norm)
-        self.shape: tuple[int, int] = (int(table.shape[0]), int(table.shape[1]))
+        self.unit = VERTICAL_UNIT if self.split == "vertical" else "record" if self._persons is None else "person"
+        units = int(table.shape[0]) if self._persons is None else self._persons.n
+        self.shape: tuple[int, int] = (units, int(table.shape[1]))
         """How many units are covered here, and how many columns all nodes share. Both are public."""
         self._lock, self._sessions = threading.Lock(), 0
 
@@ -160,7 +162,7 @@ class FactorNode:
         if names is not None and (len(names) != columns or self._names not in (None, list(names))):
             raise InvalidInput("item_names are not the columns of this node, in their order: agree on the items first")
         model = DPNMF(**proposal.parameters, **self._terms)
-        table = model._shape(n, columns)
+        table = replace(model._shape(n, columns), unit=self.unit)
         planned = model._planned(table, model._budget(table))
         certificate = planned.numbers.certificate
         if self.split == "vertical":
@@ -198,7 +200,7 @@ class FactorNode:
                     )
                 opened = open_session(
                     certificate,
-                    InMemory(self._table),  # each session has its own: sessions may overlap
+                    InMemory(self._table, None, self._persons),  # each session has its own: sessions may overlap
                     ledger=self.ledger,
                     random_state=self._terms["random_state"],
                     marks=marks,

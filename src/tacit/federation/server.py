@@ -199,7 +199,6 @@ class FederatedNMF:
             epsilon=weakest.certificate.epsilon(weakest.delta),
             delta=weakest.delta,
             adjacency=certificate.adjacency.value,
-            unit=certificate.unit,
             row_norm=max(offer.row_norm for offer in offers),
         )
         model.certificate_, model.certificates_ = certificate, tuple(offer.certificate for offer in offers)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,7 +17,7 @@ TINY = 1e-290
 
 
 @jit
-def clipped_total(contributions: Array, batch: NDArray[np.bool_], bound: float) -> Array:
+def clipped_total(contributions: Array, batch: NDArray[Any], bound: float) -> Array:
     """Σ over the batch of contributions scaled down to ℓ2 norm ``bound``, for each replica.
 
     A record whose contribution is not finite contributes nothing: it must not poison the sum, and the sum must not
@@ -23,7 +25,7 @@ def clipped_total(contributions: Array, batch: NDArray[np.bool_], bound: float) 
 
     Args:
         contributions: (replicas, records, size).
-        batch: (replicas, records).
+        batch: (replicas, records), booleans or what each record counts.
         bound: C.
 
     Returns:
@@ -50,8 +52,8 @@ def clipped_total(contributions: Array, batch: NDArray[np.bool_], bound: float) 
             scale = bound / norm if norm > bound else 1.0
             if scale < TINY:  # a quotient that lost its digits
                 for j in range(size):
-                    out[r, j] += (contributions[r, i, j] / top) * (bound / np.sqrt(square))
+                    out[r, j] += (contributions[r, i, j] / top) * (bound / np.sqrt(square)) * batch[r, i]
                 continue
             for j in range(size):
-                out[r, j] += contributions[r, i, j] * scale
+                out[r, j] += contributions[r, i, j] * scale * batch[r, i]
     return out

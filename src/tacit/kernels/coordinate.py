@@ -2,7 +2,8 @@
 
 X is (n, p) in Fortran order (float64 or float32), or a canonical CSC matrix (float64 ``data``, int32 ``indices``, int64
 ``indptr``, no duplicate entries: a duplicate would be clipped twice). Losses go by code. Inputs are trusted: finite, of
-one length, indices in range. With a ``unit`` sums and noise are integers on that grid.
+one length, indices in range. With a ``unit`` sums and noise are integers on that grid. ``weights`` say what each record
+counts once it is clipped (and rounded); integers on a grid, where sums are in steps of ``step_of_sums``.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 
 from tacit.kernels import sweeps
 from tacit.kernels.lattice import PRODUCT_BITS
-from tacit.kernels.sweeps import LIMIT, Array, Indices, Lattice, Matrix, Noise, Pointers, Shape, Tag
+from tacit.kernels.sweeps import LIMIT, Array, Indices, Lattice, Matrix, Noise, Pointers, Shape, Tag, Weights
 
 __all__ = [
     "HUBER",
@@ -42,14 +43,18 @@ def _kind(loss: int, parameter: float) -> tuple[Tag, Shape]:
     return (0,) * loss, (float(low), float(high), 1.0 / parameter if loss == SMOOTHED_HINGE else 0.0)
 
 
-def _lattice(unit: float | None, noise: Noise | None = None) -> tuple[Lattice, type]:
+def _lattice(
+    unit: float | None, noise: Noise | None = None, weights: Weights = None, step: float | None = None
+) -> tuple[Lattice, type]:
     """The grid as kernels want it, and the type of its sums, which noise must have, too."""
     if unit is not None and not (math.frexp(unit)[0] == 0.5 and unit * 2.0 ** (PRODUCT_BITS - 1) >= 1.0):
         raise ValueError(f"unit must be a power of two, 2**-39 or more, so that sums of integers are exact: got {unit}")
+    if weights is not None and unit is not None and not (step is not None and step <= unit):
+        raise ValueError("integers that count differently are in steps of a part of the unit: state it")
     kind = np.float64 if unit is None else np.int64
     if noise is not None and noise.dtype != kind:
         raise ValueError(f"noise must be {np.dtype(kind)} here, got {noise.dtype}")
-    return (1.0,) if unit is None else (float(unit), 1.0 / unit), kind
+    return (1.0,) if unit is None else (float(unit if step is None else step), 1.0 / unit), kind
 
 
 def _columns(X: Matrix) -> Matrix:
@@ -82,13 +87,15 @@ def sweep_dense(
     parameter: float,
     total: Array,
     unit: float | None = None,
+    weights: Weights = None,
+    step_of_sums: float | None = None,
 ) -> None:
     """One update for each entry of ``order``; moves w and z, adds to ``total`` the sum of w over all updates.
 
     ``noise`` is that of G, or integers in units of the grid.
     """
-    rules, (grid, _) = (clip, step, step_l1, step_l2, low, high), _lattice(unit, noise)
-    sweeps.sweep(*_kind(loss, parameter), grid, _columns(X), z, w, order, noise, rules, total)
+    rules, (grid, _) = (clip, step, step_l1, step_l2, low, high), _lattice(unit, noise, weights, step_of_sums)
+    sweeps.sweep(*_kind(loss, parameter), grid, weights, _columns(X), z, w, order, noise, rules, total)
 
 
 def sweep_sparse(
@@ -110,18 +117,29 @@ def sweep_sparse(
     parameter: float,
     total: Array,
     unit: float | None = None,
+    weights: Weights = None,
+    step_of_sums: float | None = None,
 ) -> None:
     """As ``sweep_dense``; touches only the non-zeros of a column, and an empty column is noised all the same."""
-    rules, (grid, _) = (clip, step, step_l1, step_l2, low, high), _lattice(unit, noise)
-    sweeps.sweep_sparse(*_kind(loss, parameter), grid, (data, indices, indptr), z[:n], w, order, noise, rules, total)
+    rules, (grid, _) = (clip, step, step_l1, step_l2, low, high), _lattice(unit, noise, weights, step_of_sums)
+    X = (data, indices, indptr)
+    sweeps.sweep_sparse(*_kind(loss, parameter), grid, weights, X, z[:n], w, order, noise, rules, total)
 
 
 def coordinate_sum_dense(
-    X: Matrix, z: Array, j: int, clip_j: float, loss: int, parameter: float, unit: float | None = None
+    X: Matrix,
+    z: Array,
+    j: int,
+    clip_j: float,
+    loss: int,
+    parameter: float,
+    unit: float | None = None,
+    weights: Weights = None,
 ) -> Any:
     """Σᵢ clip(φ′(zᵢ)xᵢⱼ, ±clip_j); on a grid the integer q."""
     grid, kind = _lattice(unit)
-    return sweeps.column_sum(*_kind(loss, parameter), grid, z, _columns(X)[j], float(clip_j), np.zeros(1, kind), 0)
+    rest: tuple[Any, ...] = (z, _columns(X)[j], float(clip_j), np.zeros(1, kind), 0)
+    return sweeps.column_sum(*_kind(loss, parameter), grid, weights, *rest)
 
 
 def coordinate_sum_sparse(
@@ -134,11 +152,12 @@ def coordinate_sum_sparse(
     loss: int,
     parameter: float,
     unit: float | None = None,
+    weights: Weights = None,
 ) -> Any:
     """As ``coordinate_sum_dense``, over the non-zeros of column j."""
     column, (grid, kind) = slice(indptr[j], indptr[j + 1]), _lattice(unit)
     rest: tuple[Any, ...] = (data[column], indices[column], z, float(clip_j), np.zeros(1, kind), 0)
-    return sweeps.column_sum_sparse(*_kind(loss, parameter), grid, *rest)
+    return sweeps.column_sum_sparse(*_kind(loss, parameter), grid, weights, *rest)
 
 
 def _step(w: Array, j: int, noisy: float, settings: tuple[Array, Array, Array, Array, Array]) -> float:
@@ -196,6 +215,7 @@ def block_sum_dense(
     loss: int,
     parameter: float,
     unit: float | None = None,
+    weights: Weights = None,
 ) -> Any:
     """Σᵢ vᵢ min(1, bound/‖vᵢ‖), vᵢⱼ = φ′(zᵢ)xᵢⱼ whitenⱼ for j in the block; nothing where ‖vᵢ‖/bound exceeds 1e154.
 
@@ -204,7 +224,7 @@ def block_sum_dense(
     """
     grid, kind = _lattice(unit)
     out: Noise = np.zeros(block.size, kind)
-    sweeps.block_sum(*_kind(loss, parameter), grid, _columns(X), z, block, whiten, float(bound), out)
+    sweeps.block_sum(*_kind(loss, parameter), grid, weights, _columns(X), z, block, whiten, float(bound), out)
     return out
 
 
@@ -220,10 +240,11 @@ def block_sum_sparse(
     loss: int,
     parameter: float,
     unit: float | None = None,
+    weights: Weights = None,
 ) -> Any:
     """As ``block_sum_dense``; two vectors of length n are its scratch."""
     grid, kind = _lattice(unit)
     out: Noise = np.zeros(block.size, kind)
     X = (data, indices, indptr)
-    sweeps.block_sum_sparse(*_kind(loss, parameter), grid, X, z[:n], block, whiten, float(bound), out)
+    sweeps.block_sum_sparse(*_kind(loss, parameter), grid, weights, X, z[:n], block, whiten, float(bound), out)
     return out

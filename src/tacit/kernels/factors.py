@@ -46,9 +46,16 @@ def residual_squares(W: Array, B: Array, G: Array, squares: Array) -> Array:
 
 @jit
 def person_integers(
-    W: Array, squares: Array, weight: float, inside: float, longest: float, units: tuple[float, float], nearest: bool
+    W: Array,
+    squares: Array,
+    weight: float,
+    inside: float,
+    longest: float,
+    units: tuple[float, float],
+    nearest: bool,
+    counts: Array,
 ) -> tuple[Array, Integers]:
-    """Clipped factors v = f·w in units of a grid, rounded toward zero, and Σ vwᵀ, rounded person by person.
+    """Clipped factors v = f·w in units of a grid, rounded toward zero, and Σ vwᵀ, rounded row by row.
 
     f = min(1, inside/‖w‖√(α²‖w‖² + ‖x‖²)), or less where ‖v‖ would exceed ``longest``; 0 where it is not finite.
     Each row is a function of its own row, to the bit.
@@ -61,9 +68,10 @@ def person_integers(
         longest: of v.
         units: of v and of vwᵀ, powers of two.
         nearest: whether vwᵀ is rounded to the nearest instead of toward zero.
+        counts: (m,), how often each row counts, once it was rounded: integers.
 
     Returns:
-        v (m, k), and the sum (k, k); both integers.
+        v (m, k), each as often as it counts, and the sum (k, k); both integers.
     """
     m, k = W.shape
     V, total = np.zeros((m, k)), np.zeros((k, k), np.int64)
@@ -85,7 +93,9 @@ def person_integers(
             v = V[i, j] * ratio
             for l in range(k):
                 entry = v * W[i, l]
-                total[j, l] += np.int64(np.rint(entry) if nearest else np.trunc(entry))
+                total[j, l] += np.int64(np.rint(entry) if nearest else np.trunc(entry)) * np.int64(counts[i])
+        for j in range(k):
+            V[i, j] *= counts[i]
     return V, total
 
 

@@ -37,7 +37,7 @@ PRODUCT_BITS = 40
 
 
 @jit
-def lattice_total(contributions: Array, batch: NDArray[np.bool_], bound: float, unit: float) -> Integers:
+def lattice_total(contributions: Array, batch: NDArray[Any], bound: float, unit: float) -> Integers:
     """Σ over the batch of contributions, each scaled down to ℓ2 norm ``bound`` and rounded toward zero to a grid.
 
     Rounding toward zero never lengthens. The norm is measured in float64, so vectors are clipped to C(1 − (d+8)2⁻⁵²):
@@ -45,7 +45,7 @@ def lattice_total(contributions: Array, batch: NDArray[np.bool_], bound: float, 
 
     Args:
         contributions: (replicas, records, size).
-        batch: (replicas, records).
+        batch: (replicas, records), booleans or integer weights.
         bound: C.
         unit: g, a power of two.
 
@@ -72,7 +72,7 @@ def lattice_total(contributions: Array, batch: NDArray[np.bool_], bound: float, 
             norm = top * np.sqrt(square)
             scale = inside / norm if norm > inside else 1.0
             for j in range(size):
-                out[r, j] += np.int64(np.trunc(contributions[r, i, j] * scale / unit))
+                out[r, j] += np.int64(np.trunc(contributions[r, i, j] * scale / unit)) * np.int64(batch[r, i])
     return out
 
 

@@ -16,7 +16,8 @@ and whatever z holds, ±∞ and NaN included, no term leaves [−clip, clip]. A 
 other derivatives are bounded and saturate (NaN counts as the upper end of z).
 
 On a grid of unit g = 2^e, 1/g ≤ 2³⁹, a term is the integer v/(clipⱼ·g), brought into ±1/g and rounded toward zero; sums
-are int64 (``FLUSH`` terms add up exactly in float64), and G + noise above is clipⱼ·g·(q + R), R integer noise.
+are int64 (``FLUSH`` terms add up exactly in float64), and G + noise above is clipⱼ·g·(q + R), R integer noise. Where
+records count integers of up to b bits each (rows of persons), 1/g ≤ 2³⁹⁻ᵇ, and q + R are in steps of g/2ᵇ.
 
 The compiler may reorder sums and do nothing else: it fuses no operation that is not written as ``fma``, and assumes
 away no NaN. So zᵢ and the term of record i are functions of its own entries and of released numbers to the bit,
@@ -61,7 +62,8 @@ Rules = tuple[Array, Array, Array, Array, Array, Array]  # clip, step, step_l1, 
 Noise = NDArray[np.float64] | NDArray[np.int64]  # integers on a grid
 Tag = tuple[int, ...]
 Shape = tuple[float, float, float]
-Lattice = tuple[float, ...]  # (1.0,) in floating point, (g, 1/g) on a grid: its length is a constant for the compiler
+Lattice = tuple[float, ...]  # (1.0,) in floating point, (step, 1/g) on a grid: its length is known to the compiler
+Weights = NDArray[np.float64] | None  # what each record counts; None, which compiles a copy of its own, for 1
 F = TypeVar("F", bound=Callable[..., Any])
 
 SATURATION: Final = 700.0
@@ -163,27 +165,50 @@ def _gradient(grid: Lattice, noisy: float, clip: float) -> float:
 
 
 @_inline
+def _counted(v: float, weights: Weights, i: int) -> float:
+    return v if weights is None else v * weights[i]
+
+
+@_inline
+def _cut(weights: Weights, first: int, last: int) -> Weights:
+    return None if weights is None else weights[first:last]
+
+
+@_inline
 def _rows_at_once(grid: Lattice, n: int) -> int:
     """How many terms a float adds up: all of them, or as many integers as are exact."""
     return max(n, 1) if len(grid) == 1 else FLUSH
 
 
 @_loop
-def _part(tag: Tag, shape: Shape, grid: Lattice, z: Array, x: Matrix, scale: float, limit: float) -> float:
+def _part(
+    tag: Tag, shape: Shape, grid: Lattice, weights: Weights, z: Array, x: Matrix, scale: float, limit: float
+) -> float:
     total = 0.0
     for i in range(z.size):
-        total += _bounded(grid, _term(tag, shape, z[i], x[i]), scale, limit)
+        total += _counted(_bounded(grid, _term(tag, shape, z[i], x[i]), scale, limit), weights, i)
     return total
 
 
 @_fast
-def column_sum(tag: Tag, shape: Shape, grid: Lattice, z: Array, x: Matrix, clip: float, noise: Noise, k: int) -> Any:
+def column_sum(
+    tag: Tag,
+    shape: Shape,
+    grid: Lattice,
+    weights: Weights,
+    z: Array,
+    x: Matrix,
+    clip: float,
+    noise: Noise,
+    k: int,
+) -> Any:
     """The noise of release k and the sum that it hides, in the type of the noise."""
     scale, limit = _limits(grid, clip)
     total, size = noise[k], _rows_at_once(grid, z.size)
     for first in range(0, z.size, size):
         last = min(first + size, z.size)
-        total += noise.dtype.type(_part(tag, shape, grid, z[first:last], x[first:last], scale, limit))
+        own = _cut(weights, first, last)
+        total += noise.dtype.type(_part(tag, shape, grid, own, z[first:last], x[first:last], scale, limit))
     return total
 
 
@@ -199,6 +224,7 @@ def _moving_part(
     tag: Tag,
     shape: Shape,
     grid: Lattice,
+    weights: Weights,
     z: Array,
     delta: float,
     previous: Matrix,
@@ -210,7 +236,7 @@ def _moving_part(
     for i in range(z.size):
         zi = _fused(delta, previous[i], z[i])
         z[i] = zi
-        total += _bounded(grid, _term(tag, shape, zi, x[i]), scale, limit)
+        total += _counted(_bounded(grid, _term(tag, shape, zi, x[i]), scale, limit), weights, i)
     return total
 
 
@@ -219,6 +245,7 @@ def sweep(
     tag: Tag,
     shape: Shape,
     grid: Lattice,
+    weights: Weights,
     XT: Matrix,
     z: Array,
     w: Array,
@@ -241,7 +268,8 @@ def sweep(
         for first in range(0, z.size, size):
             last = min(first + size, z.size)
             parts = z[first:last], delta, previous[first:last], x[first:last]
-            q += noise.dtype.type(_moving_part(tag, shape, grid, *parts, scale, limit))
+            own = _cut(weights, first, last)
+            q += noise.dtype.type(_moving_part(tag, shape, grid, own, *parts, scale, limit))
         new = moved(w[j], _gradient(grid, q, clip[j]), step[j], l1[j], l2[j], low[j], high[j])
         delta, previous = new - w[j], x
         w[j] = new
@@ -251,24 +279,42 @@ def sweep(
 
 @_loop
 def _part_sparse(
-    tag: Tag, shape: Shape, grid: Lattice, data: Array, rows: Indices, z: Array, scale: float, limit: float
+    tag: Tag,
+    shape: Shape,
+    grid: Lattice,
+    weights: Weights,
+    data: Array,
+    rows: Indices,
+    z: Array,
+    scale: float,
+    limit: float,
 ) -> float:
     total = 0.0
     for i in range(data.size):
-        total += _bounded(grid, _term(tag, shape, z[rows[i]], data[i]), scale, limit)
+        total += _counted(_bounded(grid, _term(tag, shape, z[rows[i]], data[i]), scale, limit), weights, rows[i])
     return total
 
 
 @_loop
 def column_sum_sparse(
-    tag: Tag, shape: Shape, grid: Lattice, data: Array, rows: Indices, z: Array, clip: float, noise: Noise, k: int
+    tag: Tag,
+    shape: Shape,
+    grid: Lattice,
+    weights: Weights,
+    data: Array,
+    rows: Indices,
+    z: Array,
+    clip: float,
+    noise: Noise,
+    k: int,
 ) -> Any:
     """As ``column_sum``, over the non-zeros of a column."""
     scale, limit = _limits(grid, clip)
     total, size = noise[k], _rows_at_once(grid, data.size)
     for first in range(0, data.size, size):
         last = min(first + size, data.size)
-        total += noise.dtype.type(_part_sparse(tag, shape, grid, data[first:last], rows[first:last], z, scale, limit))
+        column = data[first:last], rows[first:last]
+        total += noise.dtype.type(_part_sparse(tag, shape, grid, weights, *column, z, scale, limit))
     return total
 
 
@@ -284,6 +330,7 @@ def sweep_sparse(
     tag: Tag,
     shape: Shape,
     grid: Lattice,
+    weights: Weights,
     X: Columns,
     z: Array,
     w: Array,
@@ -300,7 +347,7 @@ def sweep_sparse(
     for k in range(K):
         j = order[k]
         values, rows = data[indptr[j] : indptr[j + 1]], indices[indptr[j] : indptr[j + 1]]
-        q = column_sum_sparse(tag, shape, grid, values, rows, z, clip[j], noise, k)
+        q = column_sum_sparse(tag, shape, grid, weights, values, rows, z, clip[j], noise, k)
         new = moved(w[j], _gradient(grid, q, clip[j]), step[j], l1[j], l2[j], low[j], high[j])
         delta = new - w[j]
         w[j] = new
@@ -334,6 +381,7 @@ def block_sum(
     tag: Tag,
     shape: Shape,
     grid: Lattice,
+    weights: Weights,
     XT: Matrix,
     z: Array,
     block: Pointers,
@@ -359,10 +407,11 @@ def block_sum(
                 square[i] = _fused(u, u, square[i])
         for i in range(rows):
             factor[i] = _scale(factor[i], square[i])
+        own = _cut(weights, start, start + size)
         for k in range(m):
             x, h, total = XT[block[k]][start : start + size], whiten[k] / bound, 0.0
             for i in range(rows):
-                total += _entry(grid, _product(factor[i], x[i], h), shrink)
+                total += _counted(_entry(grid, _product(factor[i], x[i], h), shrink), own, i)
             out[k] += out.dtype.type(back * total)
 
 
@@ -371,6 +420,7 @@ def block_sum_sparse(
     tag: Tag,
     shape: Shape,
     grid: Lattice,
+    weights: Weights,
     X: Columns,
     z: Array,
     block: Pointers,
@@ -396,5 +446,5 @@ def block_sum_sparse(
         for first in range(indptr[block[k]], end, size):
             total = 0.0
             for e in range(first, min(first + size, end)):
-                total += _entry(grid, _product(factor[indices[e]], data[e], h), shrink)
+                total += _counted(_entry(grid, _product(factor[indices[e]], data[e], h), shrink), weights, indices[e])
             out[k] += out.dtype.type(back * total)

@@ -1,10 +1,24 @@
 """Where records are: places that hand rows to the release layer, and to nobody else."""
 
 from tacit._registry import load_folder
-from tacit.records.base import PLACES, Records, TargetMap
+from tacit.records.base import PLACES, Records, TargetMap, row_weights
 from tacit.records.memory import InMemory
+from tacit.records.persons import WEIGHT_BITS, Persons, Shares
 from tacit.records.rows import Design, Integers, Mapped, Rows
 
-__all__ = ["PLACES", "Design", "InMemory", "Integers", "Mapped", "Records", "Rows", "TargetMap"]
+__all__ = [
+    "PLACES",
+    "WEIGHT_BITS",
+    "Design",
+    "InMemory",
+    "Integers",
+    "Mapped",
+    "Persons",
+    "Records",
+    "Rows",
+    "Shares",
+    "TargetMap",
+    "row_weights",
+]
 
 load_folder(__name__, __path__)

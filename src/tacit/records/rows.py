@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Hashable
 from functools import cached_property
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ from scipy import sparse
 from tacit.kernels.lattice import column_sums, column_sums_sparse, row_integers, row_integers_sparse
 from tacit.kernels.rows import row_products, sparse_row_products
 from tacit.maps import RowMap
+from tacit.records.persons import Shares
 
 __all__ = ["MAX_CACHE_BYTES", "Design", "Integers", "Mapped", "Rows"]
 
@@ -304,11 +306,19 @@ class Rows:
         X: (records, features): an array, a sparse matrix, or a table seen through maps.
         y: (records,) or (records, outputs), or None.
         kept: what was derived from these records before, and what will be; it outlives the rows.
+        shares: whose each row is and what it counts; None if every row is a record of its own.
+
+    Attributes:
+        weights: what each row of a batch counts, (rows,), in units of the sum; None if each counts one. Block problems
+            and sweeps read it; queries find weights in ``members``.
     """
 
-    def __init__(self, X: Any, y: Any = None, kept: dict[Hashable, Any] | None = None) -> None:
+    def __init__(
+        self, X: Any, y: Any = None, kept: dict[Hashable, Any] | None = None, shares: Shares | None = None
+    ) -> None:
         self._features = X if isinstance(X, Mapped) else Mapped(X)
-        self.y = y
+        self.y, self.shares = y, shares
+        self.weights: Array | None = None
         self._kept: dict[Hashable, Any] = {} if kept is None else kept
 
     def __len__(self) -> int:
@@ -343,6 +353,12 @@ class Rows:
     def integers(self) -> Integers:
         """The features as integers with a scale for each record, kept."""
         return self.kept("integers", lambda: Integers(self.X))
+
+    def weighted(self, weights: Array) -> Rows:
+        """The same rows, of which each counts what is stated here."""
+        out = copy.copy(self)
+        out.weights = weights
+        return out
 
     def take(self, index: NDArray[np.intp]) -> Rows:
         """Some of the records; not to be changed."""

@@ -24,12 +24,13 @@ from tacit.mechanism import Adjacency, BlockSweeps, Cyclic, FullBatch, Mechanism
 from tacit.problem.blocks import Block, GradientStep, Values, joined, separated
 from tacit.records import Rows
 from tacit.release.channel import noise_std
-from tacit.release.query import Example, Grid, Members, Query, Sums, register
+from tacit.release.query import Example, Grid, Members, Query, Sums, reads_everybody, register
 
 __all__ = ["PROBLEMS", "BlockChain", "BlockProblem", "BlockSum", "JacobiCache", "replay"]
 
 Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
+Mask = NDArray[Any]
+"""Which records a batch holds, or what each counts."""
 Sum = NDArray[Any]
 """(size,): float64, or int64 in units of a grid."""
 Grids = tuple[Grid, ...]
@@ -80,17 +81,17 @@ class BlockProblem(ABC):
         Args:
             block: which one.
             values: of all blocks.
-            rows: the batch.
+            rows: the batch; ``rows.weights`` says what each row counts, after it was clipped.
             grid: of an exact release; None in floating point.
 
         Returns:
             (size,): int64 in units of the grid, or float64.
         """
         G = np.ascontiguousarray(self.contributions(block, values, rows), np.float64)[None]
-        everybody, bound = np.ones((1, len(rows)), bool), self.blocks[block].bound
+        counts = (np.ones(len(rows), bool) if rows.weights is None else rows.weights)[None]
         if grid is None:
-            return np.asarray(clipped_total(G, everybody, bound)[0])
-        return np.asarray(lattice_total(G, everybody, bound, grid.unit)[0])
+            return np.asarray(clipped_total(G, counts, self.blocks[block].bound)[0])
+        return np.asarray(lattice_total(G, counts, self.blocks[block].bound, grid.unit)[0])
 
     def totals(self, values: Values, rows: Rows, grids: Grids | None = None) -> tuple[Sum, ...]:
         """``total`` of every block at the same values; override it where one pass over the records gives them all."""
@@ -98,9 +99,9 @@ class BlockProblem(ABC):
             return tuple(self.total(i, values, rows) for i in range(len(self.blocks)))
         return tuple(self.total(i, values, rows, grid) for i, grid in enumerate(grids))
 
-    def grid(self, block: int, sigma: float) -> Grid:
+    def grid(self, block: int, sigma: float, weight_bits: int = 0) -> Grid:
         """The lattice of a block's sums with noise of deviation σ (``Query.grid``)."""
-        return Grid.fine(sigma, self.blocks[block].bound)
+        return Grid.fine(sigma, self.blocks[block].bound, weight_bits)
 
     def scales(self, block: int) -> Array | None:
         """Public factors of the entries of a block's sum, which stay out of its integers (``Query.scales``)."""
@@ -121,7 +122,11 @@ def _values(state: Array, problem: BlockProblem) -> Values:
 
 
 def _batch(rows: Rows, mask: Mask) -> Rows:
-    return rows if mask.all() else rows.take(np.flatnonzero(mask))
+    if reads_everybody(mask):
+        return rows
+    index = np.flatnonzero(mask)
+    taken = rows if len(index) == len(rows) else rows.take(index)
+    return taken if mask.dtype == np.bool_ else taken.weighted(mask[index])
 
 
 class JacobiCache:
@@ -198,14 +203,14 @@ class BlockSum(Query):
         """The block's."""
         return self._described.reach
 
-    def grid(self, sigma: float) -> Grid:
+    def grid(self, sigma: float, weight_bits: int = 0) -> Grid:
         """The problem's."""
         if "grid" not in inspect.signature(self.problem.total).parameters:
             kind = type(self.problem).__name__
             raise MechanismMismatch(
                 f"{kind}.total has no integer sums: use arithmetic='float', or let it take a grid and return integers"
             )
-        return self.problem.grid(self.block, sigma)
+        return self.problem.grid(self.block, sigma, weight_bits)
 
     def scales(self, size: int) -> Array | None:
         """The problem's."""

@@ -36,10 +36,11 @@ from tacit.mechanism import (
     batch_sizes,
 )
 from tacit.problem import ElasticNet, Penalty
+from tacit.records import WEIGHT_BITS
 from tacit.release.channel import noise_std
 from tacit.release.query import MAX_SCALE, UNIT_ROUNDOFF, Query, exponent
 
-__all__ = ["Chain", "GradientChain", "contraction", "in_ball"]
+__all__ = ["ROWS_PER_PERSON", "Chain", "GradientChain", "contraction", "in_ball"]
 
 Array = NDArray[np.float64]
 MAX_NORM = 1e9
@@ -64,6 +65,9 @@ def in_ball(x: Array, radius: float) -> Array:
         inside if (norms <= radius).all() else np.asarray(inside * np.minimum(1.0, radius / np.maximum(norms, radius)))
     )
 
+
+ROWS_PER_PERSON = 2**WEIGHT_BITS
+"""Rows of one person that can count."""
 
 Asked = TypeVar("Asked", contravariant=True)
 """What a chain asks: one query, or a tuple of them, one for each release of a step."""
@@ -109,6 +113,7 @@ class GradientChain:
         noise: σ of each step relative to the noise multiplier, e.g. ∝ η_t^{−1/2}; None for one σ.
         radius: of the public ball around 0 that states are projected onto; the certificate of an exact chain has its
             own.
+        rows_per_record: how many rows a record may have (a person, at most 2ᵇ): sums of more rows round more.
     """
 
     step_size: Schedule
@@ -119,6 +124,7 @@ class GradientChain:
     penalty: Penalty | None = None
     noise: Schedule | None = None
     radius: float = MAX_NORM
+    rows_per_record: int = 1
 
     def __post_init__(self) -> None:
         _validate.nonnegative(l2=self.l2)
@@ -216,7 +222,11 @@ class GradientChain:
         """
         eta, sizes = self.step_size.to_array(), self._sizes()
         beta = query.smoothness
-        sums = {b: query.rounding_error(int(b), size, 1.01 * radius) for b in np.unique(sizes)}
+        more = () if self.rows_per_record == 1 else (self.rows_per_record,)
+        sums = {
+            b: query.rounding_error(int(b), size, 1.01 * radius, *(int(b) * rows for rows in more))
+            for b in np.unique(sizes)
+        }
         if beta is None or any(error is None for error in sums.values()):
             return None
         of_sum = eta / sizes * np.array([sums[b] for b in sizes])

@@ -37,14 +37,16 @@ __all__ = [
     "Sums",
     "exponent",
     "integer_sums",
+    "reads_everybody",
     "register",
     "root_above",
     "zero_where_it_fails",
 ]
 
 Array = NDArray[np.float64]
-Members = NDArray[np.bool_]
-"""Which records a step reads: (replicas, records)."""
+Members = NDArray[Any]
+"""Which records a step reads, (replicas, records): booleans, or what each row of a person counts
+(``tacit.records.row_weights``)."""
 Sums = NDArray[Any]
 """(replicas, size): float64, or int64 in units of a grid."""
 UNIT_ROUNDOFF = 2.0**-53
@@ -57,16 +59,25 @@ MAX_SCALE = 36
 class Grid:
     """The public lattice of one release: every contribution is a vector of integers in units of g.
 
+    Rows of persons count integers W ≤ 2ᵇ each, after they were rounded, so that sums are in units of g/2ᵇ.
+
     Attributes:
         unit: g, a power of two.
         bits: of each factor, where a contribution is a product of a record with itself.
+        weight_bits: b; 0 where every row is a record of its own.
     """
 
     unit: float
     bits: int = 0
+    weight_bits: int = 0
+
+    @property
+    def step(self) -> float:
+        """The unit of sums, g/2ᵇ."""
+        return self.unit * 2.0**-self.weight_bits
 
     @classmethod
-    def fine(cls, sigma: float, bound: float) -> Grid:
+    def fine(cls, sigma: float, bound: float, weight_bits: int = 0) -> Grid:
         """The finest grid that noise of deviation σ allows: σ/g ≤ 2³⁶, and C/g ≤ 2³⁹.
 
         2¹³ such integers add up exactly in float64 (``tacit.kernels.lattice``). Rounding toward zero moves a sum over n
@@ -75,26 +86,29 @@ class Grid:
         Args:
             sigma: of the noise.
             bound: C.
+            weight_bits: b.
 
         Returns:
             The grid.
         """
-        return cls(2.0 ** max(exponent(sigma) - MAX_SCALE, exponent(bound) - PRODUCT_BITS + 1))
+        e = max(exponent(sigma) - MAX_SCALE, exponent(bound) - PRODUCT_BITS + 1) + weight_bits
+        return cls(2.0**e, weight_bits=weight_bits)
 
     @classmethod
-    def of_squares(cls, sigma: float, longest: float) -> Grid:
+    def of_squares(cls, sigma: float, longest: float, weight_bits: int = 0) -> Grid:
         """The finest grid for products of two integers of equal length.
 
         Args:
             sigma: of the noise.
             longest: the largest factor.
+            weight_bits: b.
 
         Returns:
             The grid; each factor has at most 20 bits.
         """
         e = exponent(longest)
-        bits = max(min(2 * e - exponent(sigma) + MAX_SCALE, PRODUCT_BITS) // 2, 1)
-        return cls(4.0 ** (e - bits), bits)
+        bits = max((min(2 * e - exponent(sigma) + MAX_SCALE, PRODUCT_BITS) - weight_bits) // 2, 1)
+        return cls(4.0 ** (e - bits), bits, weight_bits)
 
 
 def zero_where_it_fails(function: Callable[[Array, Array], Any], f: Array, y: Array) -> Array:
@@ -123,6 +137,11 @@ def zero_where_it_fails(function: Callable[[Array, Array], Any], f: Array, y: Ar
     )
 
 
+def reads_everybody(members: Members) -> bool:
+    """Whether every row counts one for every replica: then a sum needs no weights."""
+    return members.dtype == np.bool_ and bool(members.all())
+
+
 def root_above(square: float) -> float:
     """A float just above √square: a bound that rounding must not make smaller."""
     return float(np.nextafter(math.sqrt(square), math.inf))
@@ -132,7 +151,7 @@ def integer_sums(values: Array, members: Members) -> NDArray[np.int64]:
     """Σ of integers over each replica's members.
 
     Args:
-        values: (records, size) integers of at most 2⁴⁰, as float64.
+        values: (records, size) integers, as float64; no product with a weight exceeds 2⁴⁰.
         members: (replicas, records).
 
     Returns:
@@ -159,9 +178,9 @@ class Bounded:
         """The largest distance between two possible contributions: 2C, unless a query knows better."""
         return 2 * self.bound
 
-    def grid(self, sigma: float) -> Grid:
-        """The lattice of a release with noise of deviation σ."""
-        return Grid.fine(sigma, self.bound)
+    def grid(self, sigma: float, weight_bits: int = 0) -> Grid:
+        """The lattice of a release with noise of deviation σ, for rows that count up to 2ᵇ (``Grid.weight_bits``)."""
+        return Grid.fine(sigma, self.bound, weight_bits)
 
     def scales(self, size: int) -> Array | None:
         """Public factors of the entries of a sum, which stay out of its integers; None for ones.
@@ -209,7 +228,7 @@ class Query(Bounded, ABC):
         super().__init_subclass__(**options)
         drop_inherited(cls, Query, "contributions", ("total", "grid", "scales", "diameter", "smoothness"))
 
-    def rounding_error(self, batch: int, size: int, radius: float) -> float | None:
+    def rounding_error(self, batch: int, size: int, radius: float, terms: int | None = None) -> float | None:
         """How far ``total`` in float64 is from the ideal sum at most, in norm; None where that is not proven.
 
         The ideal sum is that of real arithmetic, of which ``bound`` and ``smoothness`` speak. Exact hidden chains add
@@ -219,6 +238,7 @@ class Query(Bounded, ABC):
             batch: the most records in a batch.
             size: of the state and of the sum.
             radius: no state is longer.
+            terms: the most rows that are added up, where a record has several; None for one each.
 
         Returns:
             A bound for all records, from public numbers.
@@ -247,12 +267,13 @@ class Query(Bounded, ABC):
     def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """Σ of clipped contributions over each replica's members: (replicas, size).
 
-        Overrides form no contributions where a product gives the sum at once; they must clip as this does.
+        Overrides form no contributions where a product gives the sum at once; they must clip as this does, and then
+        multiply a row by what ``members`` says it counts.
 
         Args:
             rows: a part of the records.
             state: one row per replica.
-            members: which of these records each replica reads.
+            members: which of these records each replica reads, or what each of them counts.
             grid: of an exact release; None in floating point.
 
         Returns:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import reduce
 from typing import Any, NoReturn, Protocol, Self, TypeVar
 
 import numpy as np
@@ -15,9 +14,9 @@ from tacit.ledger import Ledger
 from tacit.maps import RowMap
 from tacit.mechanism import Adjacency, AllIterates, Arithmetic, LastIterate, Mechanism
 from tacit.noise.streams import SEEDED, Streams
-from tacit.records import Records, Rows, TargetMap
+from tacit.records import WEIGHT_BITS, Records, Rows, TargetMap
 from tacit.release.chain import Chain, GradientChain, in_ball
-from tacit.release.channel import Channel, Checkpoint
+from tacit.release.channel import RECORD, Channel, Checkpoint
 from tacit.release.query import QUERIES, Bounded, Grid, Members, Query, Sums
 from tacit.release.sweep import Sweep
 
@@ -39,9 +38,10 @@ class _Run:
         streams: Streams,
         replicas: int,
         resume: Checkpoint | None = None,
+        weight_bits: int = 0,
     ) -> None:
         self.certificate, self.digest = certificate, digest
-        self.n, self.streams, self.replicas = n, streams, replicas
+        self.n, self.streams, self.replicas, self.weight_bits = n, streams, replicas, weight_bits
         self.entry: int | None = None
         self.closed = False
         self._channels: dict[int, Channel] = {}
@@ -61,21 +61,19 @@ class _Run:
         mechanism = self.certificate.plan.parts[part]
         if not isinstance(mechanism, Mechanism):
             raise MechanismMismatch("a session runs mechanisms; run each candidate of a selection by itself")
-        return Channel(mechanism, self.digest, self.n, streams, replicas=self.replicas, resume=resume)
+        settings: dict[str, Any] = {"replicas": self.replicas, "resume": resume, "weight_bits": self.weight_bits}
+        return Channel(mechanism, self.digest, self.n, streams, **settings)
 
 
 class Source(Protocol):
-    """What a session needs of records: their number, and their rows part by part (``tacit.records.Records``)."""
+    """What a session needs of records: their number, and sums over them (``tacit.records.Records``)."""
 
     @property
     def n(self) -> int:
         """How many there are; secret under add/remove."""
 
-    def parts(self) -> Iterable[Any]:
-        """All records in a fixed order, cut into parts that queries understand."""
-
-    def whole(self) -> Any | None:
-        """All records as one part where that is cheap, else None."""
+    def total(self, query: Any, state: Any, members: Members, grid: Any) -> Sums:
+        """A query's sum over the members."""
 
 
 class Session:
@@ -183,9 +181,11 @@ class Session:
         """
         _check_registered(sweep)
         with np.errstate(all="ignore"):  # a warning, or a caller's errstate("raise"), would tell about a record
-            rows = self._whole(sweep)
+            rows, channel = self._whole(sweep), self._channel(part)
+            if rows.shares is not None:
+                exact = channel.mechanism.arithmetic is Arithmetic.EXACT
+                rows = rows.weighted(rows.shares.weight if exact else rows.shares.fractions)
             state = sweep.start(rows, start)
-            channel = self._channel(part)
             noise, grid = channel.take_all(sweep, sweep.sizes, lambda key: sweep.fingerprint(rows, state, key))
             return sweep.released(sweep.run(rows, state, noise, grid))
 
@@ -246,12 +246,13 @@ class Session:
                 "arithmetic='float'"
             )
         _check_registered(query)
+        if self._run.weight_bits and chain.rows_per_record < 2**self._run.weight_bits:
+            raise MechanismMismatch("rows belong to persons, but the chain's rounding is that of one row a record")
         g, chain, at = view.rounding.unit, chain.within(view.rounding.radius), np.asarray(start, np.float64)
         if at.shape[-1:] != view.rounding.sizes:
             raise MechanismMismatch(f"certified for {view.rounding.sizes[0]} coordinates, the start has {at.shape}")
-        for rows in self._records.parts():
-            query.check_precision(rows)
-            break
+        if isinstance(self._records, Records):
+            query.check_precision(self._records.first())
         state = np.rint(np.atleast_2d(in_ball(at, chain.radius)) / g).astype(np.int64)
         steps = channel.mechanism.steps
         for k in range(steps):
@@ -304,7 +305,8 @@ class Session:
         same = before.plan.parts[0] == after.plan.parts[0] and before.adjacency is after.adjacency
         if not same or before.mu is None or after.mu is None or not after.mu <= before.mu:
             raise MechanismMismatch("the plan costs more than what was reserved for it; please report this")
-        run = _Run(after, certificate.digest, self._run.n, self._run.streams, self._run.replicas)
+        old = self._run
+        run = _Run(after, certificate.digest, old.n, old.streams, old.replicas, weight_bits=old.weight_bits)
         run._channels[0], run.entry = self._run.channel(0), self._run.entry
         return Session(run, self._records, 1, self.progress)
 
@@ -314,25 +316,13 @@ class Session:
         return self._run.channel(self._first + part)
 
     def _total(self, query: Query, state: Array, members: Members, grid: Grid | None) -> Sums:
-        """The query's sum over all parts of the records; each part sees its own members.
-
-        Random batches are taken from all rows at once where those are in memory: a few rows of many parts cost more.
-
-        Returns:
-            (replicas, size).
-        """
-        whole = None if members.all() else self._records.whole()
-        sums, first = [], 0
-        for rows in self._records.parts() if whole is None else (whole,):
-            sums.append(query.total(rows, state, members[:, first : first + len(rows)], grid))
-            first += len(rows)
-        return reduce(np.add, sums)
+        return self._records.total(query, state, members, grid)
 
     def _whole(self, sweep: Sweep) -> Rows:
-        rows = self._records.whole()
+        rows = self._records.whole() if isinstance(self._records, Records) else None
         if rows is None:
             raise MechanismMismatch(f"{type(sweep).__name__} needs all records in memory: use another solver")
-        return rows  # type: ignore[no-any-return]
+        return rows
 
     def __enter__(self) -> Self:
         return self
@@ -389,7 +379,8 @@ def open_session(
         The session; as a context manager it refuses releases after its block.
 
     Raises:
-        MechanismMismatch: if replicas would be charged to a ledger, or the checkpoint belongs to another plan.
+        MechanismMismatch: if replicas would be charged to a ledger, the checkpoint belongs to another plan, or rows
+            belong to persons and the certificate is about rows.
     """
     streams = Streams(random_state) if resume is None else Streams(key=resume.key)
     streams.seeded = streams.seeded if resume is None else resume.seeded
@@ -399,9 +390,14 @@ def open_session(
     digest = certificate.digest  # of the plan itself: marks may be added to a run that is resumed
     if resume is not None and resume.digest != digest:
         raise MechanismMismatch("the checkpoint belongs to another certificate: resume with the plan it was made with")
+    by_person = isinstance(records, Records) and records.by_person
+    if by_person and certificate.unit == RECORD:
+        raise MechanismMismatch("these rows belong to persons, the certificate is about single rows: certify persons")
     certificate = marked_certificate(certificate, (*marks, *audit), seeded=streams.seeded)
-    run = _Run(certificate, digest, records.n, streams, replicas, resume)
+    run = _Run(certificate, digest, records.n, streams, replicas, resume, WEIGHT_BITS if by_person else 0)
     run.entry = entry
     if ledger is not None and entry is None:
         run.entry = ledger.reserve(certificate, note, **({} if delta is None else {"delta": delta}))
+    if isinstance(records, Records):
+        records.key(streams.at("persons"))
     return Session(run, records, progress=progress)

@@ -20,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 
 from tacit.accounting import Certificate
 from tacit.estimators import DPLogisticRegression
-from tacit.estimators.base import watching
+from tacit.estimators.progress import watching
 
 __all__ = ["UPPER_BOUNDS", "Demo", "run_demo"]
 

@@ -20,8 +20,9 @@ from tacit import _validate
 from tacit._registry import claim
 from tacit.errors import InvalidInput
 from tacit.estimators import load_all
-from tacit.estimators.base import ESTIMATORS, watching
+from tacit.estimators.base import ESTIMATORS
 from tacit.estimators.files import load_model_and_extra, save_model
+from tacit.estimators.progress import watching
 from tacit.ledger import Ledger
 from tacit.mechanism import Adjacency
 from tacit.tables.reading import Table, check_columns, encode

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -96,13 +96,9 @@ class Records:
         """How many there are."""
         return len(self)
 
-    def parts(self) -> Iterator[Self]:
-        """One part: itself. Only a session calls this."""
-        yield self
-
-    def whole(self) -> Self:
-        """Itself."""
-        return self
+    def total(self, query: Any, state: Any, members: NDArray[Any], grid: Any) -> NDArray[Any]:
+        """A query's sum over the members; only a session calls this."""
+        return np.asarray(query.total(self, state, members, grid))
 
     def _length(self) -> int:
         if self._dataset is not None:

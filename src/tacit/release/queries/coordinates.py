@@ -131,9 +131,9 @@ class CoordinateSweep(Sweep):
         self._parameter = float(getattr(loss, "parameter", 0.0)) if self._code is not None else 0.0
         self._fused = self._code is not None and type(penalty) is ElasticNet and blocks.single
 
-    def grid(self, sigma: float) -> Grid:
+    def grid(self, sigma: float, weight_bits: int = 0) -> Grid:
         """As fine as the largest noise allows."""
-        return Grid.fine(sigma, self.bound)
+        return Grid.fine(sigma, self.bound, weight_bits)
 
     # -- records ----------------------------------------------------------------------------------------------
 
@@ -170,7 +170,7 @@ class CoordinateSweep(Sweep):
         if grid is not None and len(U) == 1:  # a number is clipped as it is: no norm, no allowance for its rounding
             return self._single_sum(rows, state.z, int(U[0]), grid)
         root, unit = float(np.sqrt(len(U))), None if grid is None else grid.unit
-        rest: tuple[Any, ...] = (state.z, U, 1 / self._clips[U], root, self._code, self._parameter, unit)
+        rest: tuple[Any, ...] = (state.z, U, 1 / self._clips[U], root, self._code, self._parameter, unit, rows.weights)
         if design.sparse:
             found = kernel.block_sum_sparse(*_columns(rows, design), len(rows), *rest)
         else:
@@ -179,7 +179,7 @@ class CoordinateSweep(Sweep):
 
     def _single_sum(self, rows: Rows, z: Array, j: int, grid: Grid) -> NDArray[np.int64]:
         design = self._design(rows)
-        rest: tuple[Any, ...] = (z, j, self._clips[j], self._code, self._parameter, grid.unit)
+        rest: tuple[Any, ...] = (z, j, self._clips[j], self._code, self._parameter, grid.unit, rows.weights)
         if design.sparse:
             return np.array([kernel.coordinate_sum_sparse(*_columns(rows, design), *rest)], np.int64)
         return np.array([kernel.coordinate_sum_dense(design.matrix, *rest)], np.int64)
@@ -192,10 +192,12 @@ class CoordinateSweep(Sweep):
             v = zero_where_it_fails(self._loss.derivative, f, rows.y)[:, None] * columns
             if grid is not None:  # norms by our own code: the order in which numpy adds depends on the table
                 v = np.ascontiguousarray(v / root)[None]
-                return np.asarray(lattice_total(v, np.ones((1, len(f)), bool), self.bound, grid.unit)[0])
+                counts = (np.ones(len(f), bool) if rows.weights is None else rows.weights)[None]
+                return np.asarray(lattice_total(v, counts, self.bound, grid.unit)[0])
             norms = np.sqrt((v * v).sum(axis=1, keepdims=True))
             v *= np.minimum(1.0, root / np.maximum(norms, 1e-300))
-        return np.asarray(np.where(np.isfinite(v).all(axis=1, keepdims=True), v, 0.0).sum(axis=0) / root)
+        v = np.where(np.isfinite(v).all(axis=1, keepdims=True), v, 0.0)
+        return np.asarray((v.sum(axis=0) if rows.weights is None else rows.weights @ v) / root)
 
     def apply(self, rows: Rows, state: CoordinateState, noisy: Array, k: int) -> CoordinateState:
         """One proximal step, and the average at the end of a round."""
@@ -252,9 +254,10 @@ class CoordinateSweep(Sweep):
         return self._clips, steps / self._divisor, steps * p.l1, steps * p.l2, p.low, p.high
 
     def _compiled(self, rows: Rows, state: CoordinateState, order: Index, noise: Sums, grid: Grid | None) -> None:
-        design, unit = self._design(rows), None if grid is None else grid.unit
+        design = self._design(rows)
+        lattice = (None, rows.weights, None) if grid is None else (grid.unit, rows.weights, grid.step)
         loss = (self._code, self._parameter)
-        rest: tuple[Any, ...] = (state.z, state.w, order, noise, *self._rules(), *loss, state.total, unit)
+        rest: tuple[Any, ...] = (state.z, state.w, order, noise, *self._rules(), *loss, state.total, *lattice)
         if design.sparse:
             kernel.sweep_sparse(*_columns(rows, design), len(rows), *rest)
         else:
@@ -266,7 +269,10 @@ class CoordinateSweep(Sweep):
         h.update(pickle.dumps((self._loss, self._penalty)))
         for part in (self._clips, self._steps, self._blocks.members, self.sizes, state.w, state.total):
             h.update(np.ascontiguousarray(part).data)
-        h.update(multiset_digest(rows.design.matrix, rows.y, key))
+        if rows.weights is None:
+            h.update(multiset_digest(rows.design.matrix, rows.y, key))
+        else:
+            h.update(b"weighted" + multiset_digest(Design(rows.design.with_column(rows.y)).matrix, rows.weights, key))
         return h.digest()
 
     @classmethod

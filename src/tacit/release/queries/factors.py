@@ -42,7 +42,7 @@ from tacit.release.queries.people import (
     squares_of,
     weights,
 )
-from tacit.release.query import Example, Grid, Members, Query, Sums, register
+from tacit.release.query import Example, Grid, Members, Query, Sums, reads_everybody, register
 
 __all__ = ["PASSES", "ItemFactors", "ItemStatistic", "PersonFactors", "all_weights", "statistic_size"]
 
@@ -128,10 +128,11 @@ class ItemFactors(BlockProblem):
             squares = np.maximum(squares, 0.0) + slack
         return W, rows, squares
 
-    def grid(self, block: int, sigma: float) -> Grid:
+    def grid(self, block: int, sigma: float, weight_bits: int = 0) -> Grid:
         """The finest grid on which all integers add up exactly (``ItemUnits``)."""
         least = 1.0 if self.statistic is ItemStatistic.GRADIENT else min(1.0, self.weight)
-        return Grid(ItemUnits.finest(sigma / least, self.blocks[0].bound))
+        unit = ItemUnits.finest(sigma / least, self.blocks[0].bound, weight_bits)
+        return Grid(unit, weight_bits=weight_bits)
 
     def scales(self, block: int) -> Array | None:
         """α, times √2 off the diagonal, for squares; 1 for products with items."""
@@ -143,13 +144,14 @@ class ItemFactors(BlockProblem):
     def total(self, block: int, values: Values, rows: Rows, grid: Grid | None = None) -> Sum:
         """Two products with the rows of each part; contributions are never formed."""
         (H,), X = values, by_rows(rows)
+        counts = np.ones(len(rows)) if rows.weights is None else rows.weights
         if grid is not None:
-            return self._integers(H, X, ItemUnits.of(grid.unit, self.blocks[0].bound, H.shape[1]))
+            return self._integers(H, X, ItemUnits.of(grid.unit, self.blocks[0].bound, H.shape[1]), counts)
         k, d = H.shape
         square, cross = np.zeros((k, k)), np.zeros((d, k))
         for part in parts(X):
             W, left, squares = self._hidden(H, X[part])
-            short = W * self._factors(W, squares)[:, None]
+            short = W * (self._factors(W, squares) * counts[part])[:, None]
             square += short.T @ W
             cross += np.asarray(left.T @ short)
         if self._fitted_later(X):
@@ -163,8 +165,8 @@ class ItemFactors(BlockProblem):
         """Whether PH is taken off sums of vᵀm: residuals of whole rows."""
         return self.statistic is not ItemStatistic.MOMENTS and not self.people.observed_only
 
-    def _integers(self, H: Array, X: Any, units: ItemUnits) -> NDArray[np.int64]:
-        """The sums in units of the grid, part by part."""
+    def _integers(self, H: Array, X: Any, units: ItemUnits, counts: Array) -> NDArray[np.int64]:
+        """The sums in units of the grid, part by part, each row as often as it counts."""
         k, d = H.shape
         a = 0.0 if self.statistic is ItemStatistic.GRADIENT else self.weight
         inside, off = self.blocks[0].bound * (1 - 2.0**-40), self._takes_off
@@ -174,7 +176,8 @@ class ItemFactors(BlockProblem):
         square, cross = np.zeros((k, k), np.int64), np.zeros((d, k), np.int64)
         for part in parts(X, FLUSH):
             W, second, squares = self._exact(H, h, X[part], units)
-            V, P = person_integers(W, squares, a, max(inside, 0.0), units.longest, (units.factor, units.outer), off)
+            most = max(inside, 0.0), units.longest, (units.factor, units.outer)
+            V, P = person_integers(W, squares, a, *most, off, np.ascontiguousarray(counts[part], np.float64))
             square += P
             cross += np.asarray(second.T @ V).astype(np.int64)
         out = cross.T - integer_matmul(square, h) if off else cross.T
@@ -344,11 +347,11 @@ class PersonFactors(Query):
         kind = np.float64 if grid is None else np.int64
         out = np.zeros((len(state), self.places, self.components), kind)
         for r, (H, mask) in enumerate(zip(state, members, strict=True)):
-            batch = rows if mask.all() else rows.take(np.flatnonzero(mask))
-            X, places = by_rows(batch), self._places(batch)
+            batch = rows if reads_everybody(mask) else rows.take(np.flatnonzero(mask))
+            X, places, counts = by_rows(batch), self._places(batch), mask[mask != 0].astype(kind)
             for part in parts(X):
                 found = self._factors(X[part], H) if grid is None else self._integers(X[part], H, grid)
-                np.add.at(out[r], places[part], found)
+                np.add.at(out[r], places[part], found * counts[part, None])
         return out.reshape(len(state), -1)
 
     @classmethod

@@ -11,7 +11,17 @@ from tacit import _validate
 from tacit.kernels.lattice import capped_integers
 from tacit.problem import Huber, Logistic, Loss, SmoothedHinge, Squared
 from tacit.records import Design, Integers, Rows
-from tacit.release.query import UNIT_ROUNDOFF, Example, Grid, Members, Query, Sums, register, zero_where_it_fails
+from tacit.release.query import (
+    UNIT_ROUNDOFF,
+    Example,
+    Grid,
+    Members,
+    Query,
+    Sums,
+    reads_everybody,
+    register,
+    zero_where_it_fails,
+)
 
 __all__ = ["LossGradient"]
 
@@ -56,14 +66,15 @@ class LossGradient(Query):
             return None
         return self.loss.curvature * self.row_norm**2
 
-    def rounding_error(self, batch: int, size: int, radius: float) -> float | None:
-        """b·u·(β·B·(2p + 24) + C·(4p + b + r + 48) + a·R), (r, a) the error of the loss's derivative.
+    def rounding_error(self, batch: int, size: int, radius: float, terms: int | None = None) -> float | None:
+        """b·u·(β·B·(2p + 24) + C·(4p + m + r + 48) + a·R), (r, a) the error of the loss's derivative.
 
         Of one record, s = min(1, R/‖x‖), x̃ = s·x. *Norm*: off by (p + 8)u relative to it, s by (p + 11)u. *Prediction*:
         x·v by (p + 4)u·‖x‖·B in any order of additions, f = s·x·v by (2p + 16)u·R·B. *Slope*: φ′ by sup φ″ times that,
         u·a, and u·r relative to it; where that is more than the cap C/‖x̃‖ the clip takes it off, so that u·r·C/‖x̃‖ is
         left. The cap is off by (2p + 22)u relative to it. *Contribution*: ‖x̃‖ ≤ R times these, and once more the error
-        of s, (p + 12)u·C. *Sum*: (b + 4)u·Σ‖contribution‖ ≤ (b + 4)u·b·C; terms that are 0 add nothing. β = sup φ″·R².
+        of s, (p + 12)u·C. *Sum* of m rows, which count b in all: (m + 5)u·Σ‖contribution‖ ≤ (m + 5)u·b·C; terms that
+        are 0 add nothing. β = sup φ″·R².
 
         Returns:
             The bound; None for a loss whose derivative's error is not proven, and without a row norm.
@@ -73,7 +84,7 @@ class LossGradient(Query):
             return None
         relative, absolute = self.loss.derivative_error
         of_state = self.loss.curvature * self.row_norm**2 * radius * (2 * size + 24)
-        rest = self.bound * (4 * size + batch + relative + 48) + absolute * self.row_norm
+        rest = self.bound * (4 * size + (terms or batch) + relative + 48) + absolute * self.row_norm
         return batch * UNIT_ROUNDOFF * (of_state + rest)
 
     def _design(self, rows: Rows) -> tuple[Design, Array]:
@@ -122,7 +133,7 @@ class LossGradient(Query):
             made, t = self._integers(rows, np.asarray(state, np.float64), grid)
             return np.stack([made.sums(row * mask) for row, mask in zip(t, members, strict=True)])
         slopes = self._slopes(rows, np.asarray(state, np.float64))
-        if not members.all():
+        if not reads_everybody(members):
             slopes = slopes * members.T
         return self._design(rows)[0].transposed_dot(slopes).T
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.records import Rows
-from tacit.release.query import Example, Grid, Members, Query, Sums, register, root_above
+from tacit.release.query import Example, Grid, Members, Query, Sums, reads_everybody, register, root_above
 
 __all__ = ["HistogramSum"]
 
@@ -73,11 +73,14 @@ class HistogramSum(Query):
 
     def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """Counts: one-hot vectors need no clipping, and are never formed."""
-        codes, full, size = self._codes(rows), bool(members.all()), int(self.bins.sum())
-        counts = [
-            np.bincount((codes if full else codes[:, row]).ravel(), minlength=size)
-            for row in (members[:1] if full else members)
-        ]
+        codes, full, size = self._codes(rows), reads_everybody(members), int(self.bins.sum())
+        if members.dtype != np.bool_:
+            counts = [np.bincount(codes.ravel(), np.tile(row, len(codes)), minlength=size) for row in members]
+        else:
+            counts = [
+                np.bincount((codes if full else codes[:, row]).ravel(), minlength=size)
+                for row in (members[:1] if full else members)
+            ]
         out = np.repeat(np.stack(counts), len(members) if full else 1, axis=0)
         return out.astype(np.float64) if grid is None else out.astype(np.int64) * int(1 / grid.unit)
 

@@ -16,7 +16,17 @@ from tacit.errors import InvalidInput, MechanismMismatch
 from tacit.kernels.lattice import FLUSH, moment_sums, square_sums, truncated
 from tacit.kernels.rows import column_squares
 from tacit.records import Rows
-from tacit.release.query import Example, Grid, Members, Query, Sums, exponent, register, root_above
+from tacit.release.query import (
+    Example,
+    Grid,
+    Members,
+    Query,
+    Sums,
+    exponent,
+    reads_everybody,
+    register,
+    root_above,
+)
 
 __all__ = ["GramSum", "MomentSum", "SquareSum", "symmetric", "upper_triangle"]
 
@@ -73,9 +83,9 @@ class MomentSum(Query):
         """From one end to the other, in every column: √2 times the bound, not twice."""
         return root_above(max(4 * int((self.half > 0).sum()), 1e-300))
 
-    def grid(self, sigma: float) -> Grid:
+    def grid(self, sigma: float, weight_bits: int = 0) -> Grid:
         """The finest one, at most ¼: more would not keep the diameter."""
-        found = Grid.fine(sigma, self.bound)
+        found = Grid.fine(sigma, self.bound, weight_bits)
         if found.unit > 0.25:
             raise MechanismMismatch(f"noise of deviation {sigma:g} hides any moment of this table: raise epsilon")
         return found
@@ -197,22 +207,37 @@ def _triangle_scales(size: int) -> Array:
     return np.where(rows == columns, 1.0, np.sqrt(2))
 
 
-def integer_gram(Z: Array, other: Array | None = None) -> NDArray[np.int64]:
-    """ZᵀZ of integer rows on and above the diagonal, flat and unscaled; or all of ZᵀY.
+def integer_gram(Z: Array, weights: NDArray[Any] | None = None) -> NDArray[np.int64]:
+    """Σ weight·zzᵀ of integer rows on and above the diagonal, flat and unscaled.
 
     Args:
         Z: (records, size) integers, as float64.
-        other: Y, if it is not Z; no product of an entry of Z and one of Y exceeds 2⁴⁰.
+        weights: integers, or whether a row counts; None for all.
 
     Returns:
         The entries.
     """
-    Y = Z if other is None else other
+    out = integer_product(Z, Z, weights).reshape(Z.shape[1], Z.shape[1])
+    return out[np.triu_indices(len(out))]
+
+
+def integer_product(Z: Array, Y: Array, weights: NDArray[Any] | None = None) -> NDArray[np.int64]:
+    """Σ weight·zyᵀ of integer rows, flat.
+
+    Args:
+        Z: (records, size) integers, as float64.
+        Y: (records, other size); no weighted product of two entries exceeds 2⁴⁰.
+        weights: integers, or whether a row counts; None for all.
+
+    Returns:
+        All entries.
+    """
     out = np.zeros((Z.shape[1], Y.shape[1]), np.int64)
     for first in range(0, len(Z), FLUSH):
         part = slice(first, first + FLUSH)
-        out += (Z[part].T @ Y[part]).astype(np.int64)
-    return out[np.triu_indices(len(out))] if other is None else out.ravel()
+        own = Z[part] if weights is None else Z[part] * weights[part, None]
+        out += (own.T @ Y[part]).astype(np.int64)
+    return out.ravel()
 
 
 @register("gram")
@@ -245,9 +270,9 @@ class GramSum(Query):
         """√2·R²."""
         return float(np.sqrt(2)) * self.bound
 
-    def grid(self, sigma: float) -> Grid:
+    def grid(self, sigma: float, weight_bits: int = 0) -> Grid:
         """Products of two entries of a row, each at most R."""
-        return Grid.of_squares(sigma, self.norm)
+        return Grid.of_squares(sigma, self.norm, weight_bits)
 
     def scales(self, size: int) -> Array:
         """√2 off the diagonal."""
@@ -271,12 +296,12 @@ class GramSum(Query):
 
     def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """One matrix product per replica."""
-        Z, full = self._rows(rows, grid), bool(members.all())
+        Z, full = self._rows(rows, grid), reads_everybody(members)
         each = members[:1] if full else members
         if grid is None:
             out = upper_triangle(np.stack([Z.T @ (Z if full else Z * row[:, None]) for row in each]))
         else:
-            out = np.stack([integer_gram(Z if full else Z[row]) for row in each])
+            out = np.stack([integer_gram(Z, None if full else row) for row in each])
         return np.repeat(out, len(members), axis=0) if full else out
 
     @classmethod
@@ -323,7 +348,7 @@ class SquareSum(Query):
         design, weights = rows.design, 1 / np.asarray(self.reach, np.float64)
         if grid is not None:
             return self._integers(rows, members, grid.unit)
-        if design.sparse or not members.all():
+        if design.sparse or not reads_everybody(members):
             squares = design.scaled(weights).squared()
             squares = squares.minimum(1.0) if design.sparse else np.minimum(squares, 1.0)
             return np.asarray(members.astype(np.float64) @ squares, np.float64)
@@ -340,7 +365,7 @@ class SquareSum(Query):
             return np.stack([square_sums(rows.X, ratio, row.astype(np.float64), unit) for row in members])
         squares = rows.design.scaled(ratio).squared()
         whole = truncated(np.minimum(squares.data, 1.0), unit).astype(np.int64)
-        return np.stack([_by_column(whole * row[squares.indices], squares.indptr) for row in members])
+        return np.stack([_by_column(whole * row.astype(np.int64)[squares.indices], squares.indptr) for row in members])
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> Example:

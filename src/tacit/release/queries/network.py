@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ from tacit.problem.network import Architecture, Hidden, Prepared, architecture
 from tacit.records import Rows
 from tacit.records.rows import BITS
 from tacit.release.blocks import BlockProblem, Grids, Sum
-from tacit.release.queries.moments import integer_gram, upper_triangle
+from tacit.release.queries.moments import integer_gram, integer_product, upper_triangle
 from tacit.release.query import MAX_SCALE, Example, Grid, exponent
 
 __all__ = ["BlockNetwork", "LayerStatistic", "layer_size"]
@@ -134,21 +135,24 @@ class BlockNetwork(BlockProblem):
     ) -> tuple[Sum, ...]:
         kinds = [np.float64 if grid is None else np.int64 for grid in grids]
         out: list[Sum] = [np.zeros(self.blocks[j].release_size, kind) for j, kind in zip(blocks, kinds, strict=True)]
+        first = 0
         for hidden in self._hidden(values, rows, self._part):
+            own = None if rows.weights is None else rows.weights[first : first + self._part]
             for total, j, grid in zip(out, blocks, grids, strict=True):
-                total += self._summed(j, hidden) if grid is None else self._integers(j, hidden, grid)
+                total += self._summed(j, hidden, own) if grid is None else self._integers(j, hidden, grid, own)
+            first += self._part
         return tuple(out)
 
     # -- integers -------------------------------------------------------------------------------------------------
 
-    def grid(self, block: int, sigma: float) -> Grid:
+    def grid(self, block: int, sigma: float, weight_bits: int = 0) -> Grid:
         """The finest one; for moments that of products of x and r, each of half of the bits."""
         if self.statistic is LayerStatistic.GRADIENT:
-            return Grid.fine(sigma, self.blocks[block].bound)
+            return Grid.fine(sigma, self.blocks[block].bound, weight_bits)
         R, U = self.network.design_norm(self.network.connections[block]), self.residual_norms[block]
         e, least = exponent(R) + exponent(U), sigma / min(1.0, self._square_scale(block))
-        bits = max(min(e - exponent(least) + MAX_SCALE, PRODUCT_BITS) // 2, 1)
-        return Grid(2.0 ** (e - 2 * bits), bits)
+        bits = max((min(e - exponent(least) + MAX_SCALE, PRODUCT_BITS) - weight_bits) // 2, 1)
+        return Grid(2.0 ** (e - 2 * bits), bits, weight_bits)
 
     def scales(self, block: int) -> Array | None:
         """For moments: α and the units of x over those of r, times √2 off the diagonal, for squares; 1 for products."""
@@ -163,22 +167,24 @@ class BlockNetwork(BlockProblem):
         R, U = self.network.design_norm(self.network.connections[j]), self.residual_norms[j]
         return self.weights[j] * 2.0 ** (exponent(R) - exponent(U))
 
-    def _integers(self, j: int, hidden: Hidden, grid: Grid) -> NDArray[np.int64]:
-        """The sum of a part in units of the grid."""
+    def _integers(self, j: int, hidden: Hidden, grid: Grid, counts: Array | None) -> NDArray[np.int64]:
+        """The sum of a part in units of the grid, each record as often as it counts."""
         c, bound = self.network.connections[j], self.blocks[j].bound
         design, residual = hidden.designs[j], c.map.by_patch(hidden.residuals[c.target])
         if c.map.patches > 1:
             formed = -_formed(design, residual)[None]
-            return np.asarray(lattice_total(formed, np.ones((1, len(design)), bool), bound, grid.unit)[0])
+            batch: NDArray[Any] = np.ones(len(design), bool) if counts is None else counts
+            return np.asarray(lattice_total(formed, batch[None], bound, grid.unit)[0])
         X, R = design[:, 0], residual[:, 0]
         if self.statistic is LayerStatistic.GRADIENT:
             A, scales, norms = integer_rows(X, BITS)
             T = capped_rows(R * -(scales / grid.unit)[:, None], bound / grid.unit / norms)
-            return integer_gram(T, A.astype(np.float64))
+            return integer_product(T, A.astype(np.float64), counts)
         ok = np.isfinite(row_squares(X)) & np.isfinite(row_squares(R))  # a record that fails counts as zero, all of it
         x = _within(X[ok], self.network.design_norm(c), grid.bits)
         r = _within(R[ok], self.residual_norms[j], grid.bits)
-        return np.concatenate([integer_gram(x), integer_gram(r, x)])
+        own = None if counts is None else counts[ok]
+        return np.concatenate([integer_gram(x, own), integer_product(r, x, own)])
 
     # -- floating point -------------------------------------------------------------------------------------------
 
@@ -193,8 +199,8 @@ class BlockNetwork(BlockProblem):
             target = np.clip(np.nan_to_num(np.array(y[part], np.float64)), -1.0, 1.0)
             yield network.hidden(weights, np.array(X[part]), target)  # copies: nothing changes while it is looked at
 
-    def _summed(self, j: int, hidden: Hidden) -> Array:
-        """The sum of clipped contributions of a part."""
+    def _summed(self, j: int, hidden: Hidden, counts: Array | None) -> Array:
+        """The sum of clipped contributions of a part, each times what it counts."""
         c = self.network.connections[j]
         design, residual = hidden.designs[j], c.map.by_patch(hidden.residuals[c.target])
         lengths, norms = (np.sqrt(row_squares(_flat(A))) for A in (design, residual))
@@ -204,19 +210,21 @@ class BlockNetwork(BlockProblem):
             lengths, norms = (np.where(ok, length, 0.0) for length in (lengths, norms))
         if c.map.patches > 1:
             formed = _flat(np.matmul(residual.transpose(0, 2, 1), design))
-            return np.asarray(-(_factor(np.sqrt(row_squares(formed)), self.blocks[j].bound) @ formed))
+            factor = _factor(np.sqrt(row_squares(formed)), self.blocks[j].bound)
+            return np.asarray(-(_counted(factor, counts) @ formed))
         X, R = design[:, 0], residual[:, 0]
         if self.statistic is LayerStatistic.GRADIENT:
-            return _cross(R * -_factor(norms * lengths, self.blocks[j].bound)[:, None], X)
-        cross = _cross(R * _factor(norms, self.residual_norms[j])[:, None], X)
-        return np.concatenate([self.weights[j] * upper_triangle(X.T @ X), cross])
+            return _cross(R * -_counted(_factor(norms * lengths, self.blocks[j].bound), counts)[:, None], X)
+        cross = _cross(R * _counted(_factor(norms, self.residual_norms[j]), counts)[:, None], X)
+        square = X.T @ (X if counts is None else X * counts[:, None])
+        return np.concatenate([self.weights[j] * upper_triangle(square), cross])
 
     def contributions(self, block: int, values: Values, rows: Rows) -> Array:
         """One record at a time: for tests, and slow. Residuals of moments are clipped already."""
         out, c = [], self.network.connections[block]
         for hidden in self._hidden(values, rows, 1):
             if self.statistic is LayerStatistic.MOMENTS:
-                out.append(self._summed(block, hidden))
+                out.append(self._summed(block, hidden, None))
             else:
                 R = c.map.by_patch(hidden.residuals[c.target])[0]
                 out.append(-(R.T @ hidden.designs[block][0]).ravel())
@@ -255,6 +263,11 @@ def _factor(norms: Array, longest: float) -> Array:
     """min(1, C/norm), and a hair less, so that rounding cannot make a contribution longer; 0 if it is not finite."""
     inside = longest * (1 - 2.0**-40)
     return np.where(np.isfinite(norms), inside / np.maximum(norms, inside), 0.0)
+
+
+def _counted(factors: Array, counts: Array | None) -> Array:
+    """Factors of records, each times what the record counts."""
+    return factors if counts is None else factors * counts
 
 
 def _formed(design: Array, residual: Array) -> Array:

@@ -75,7 +75,8 @@ class _Outputs(Query):
     records come), which are added. Any order of m additions is off by at most m·2⁻⁵³ of what is added, no partial sum
     of n records is longer than n·c, and there are at most 2n/m sums of parts. Hence a computed sum is at most
     n(m + 2n/m)·2⁻⁵³·c from the exact one: a record that vanishes moves it by at most c(1 + n(m + 2n/m)·2⁻⁵²), and one
-    that is replaced by twice that, which is within C and 2C for n ≤ 2²² records.
+    that is replaced by twice that, which is within C and 2C for n ≤ 2²² records. Persons count 1 in all, in at most
+    2¹⁰ rows each, so that partial sums of n persons are no longer, of 2¹¹·n/m parts: n ≤ 2¹⁷ persons.
 
     Attributes:
         loss: of the outputs, clipped.
@@ -104,32 +105,34 @@ class _Outputs(Query):
     def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """Two matrix products for each replica."""
         pairs = zip(state, members, strict=True)
-        return np.array([self._one(rows, theta, np.flatnonzero(mask), grid) for theta, mask in pairs])
+        return np.array([self._one(rows, theta, mask, grid) for theta, mask in pairs])
 
     def contributions(self, rows: Rows, state: Array) -> Array:
         """One record at a time."""
-        index = range(len(rows))
-        return np.stack([[self._one(rows, theta, np.array([i])) for i in index] for theta in state])
+        alone = np.eye(len(rows), dtype=bool)
+        return np.stack([[self._one(rows, theta, mask) for mask in alone] for theta in state])
 
-    def _one(self, rows: Rows, theta: Array, index: Index, grid: Grid | None = None) -> Sums:
+    def _one(self, rows: Rows, theta: Array, mask: NDArray[Any], grid: Grid | None = None) -> Sums:
         """Parts of a batch, added up."""
         far = MAX_OUTPUT / self.row_norm
         if not (theta.max() <= far and theta.min() >= -far):  # also NaN
             theta = np.clip(np.nan_to_num(theta), -far, far)
         with np.errstate(all="ignore"):  # a warning would tell about a record
             sums: list[Sums] = [
-                self._part(rows, theta, part) if grid is None else self._integers(rows.take(part), theta, grid)
-                for part in _parts(index)
+                self._part(rows, theta, part, _counts(mask, part))
+                if grid is None
+                else self._integers(rows.take(part), theta, grid, _counts(mask, part))
+                for part in _parts(np.flatnonzero(mask))
             ]
         return reduce(np.add, sums) if sums else np.zeros(theta.size, np.float64 if grid is None else np.int64)
 
     @abstractmethod
-    def _part(self, rows: Rows, theta: Array, index: Index) -> Array:
-        """The sum over some records, at most PART."""
+    def _part(self, rows: Rows, theta: Array, index: Index, counts: Table) -> Array:
+        """The sum over some records, at most PART; (records, 1) says what each counts."""
 
     @abstractmethod
-    def _integers(self, batch: Rows, theta: Array, grid: Grid) -> NDArray[np.int64]:
-        """The sum over these records, in units of the grid."""
+    def _integers(self, batch: Rows, theta: Array, grid: Grid, counts: Table) -> NDArray[np.int64]:
+        """The sum over these records, in units of the grid; (records, 1) says what each counts."""
 
     def _slopes(self, Z: Array, batch: Rows, factors: Array, norms: Array, unit: float) -> Array:
         """The integers t of each record: slopes at outputs ``factors``·Z, of norm at most C/(g·norm)."""
@@ -150,14 +153,15 @@ class LinearOutputs(_Outputs):
         row_norm: R; longer feature vectors are scaled down to it.
     """
 
-    def rounding_error(self, batch: int, size: int, radius: float) -> float | None:
-        """b·u·(β·B·(2p + 24) + R·e + C·(p + b + 24)) for float64 features, p = d/K.
+    def rounding_error(self, batch: int, size: int, radius: float, terms: int | None = None) -> float | None:
+        """b·u·(β·B·(2p + 24) + R·e + C·(p + m + 24)) for float64 features, p = d/K.
 
         *Rows*: shortened ones are off by (p + 12)u·R, which moves g by curvature·B·(p + 12)u·R and turns gxᵀ by
         C·(p + 12)u. *Outputs*: x·w_k is off by (p + 2)u·‖x‖‖w_k‖ in any order of additions, all of them by (p + 2)u·R·B
         in norm, hence g, which is curvature-Lipschitz, by curvature times that, and by ``gradient_error``·u beside; 1 −
         2⁻¹⁴ of it (``KEPT``), which is what the ideal sum is made of, too, by another C·u.
-        *Sum*: (b + 2)u·Σ‖g_i‖‖x_i‖ ≤ (b + 2)u·b·C. Each contribution counts R times the error of g; β = curvature·R².
+        *Sum* of m rows, which count b in all: (m + 3)u·Σ‖g_i‖‖x_i‖ ≤ (m + 3)u·b·C. Each contribution counts R times the
+        error of g; β = curvature·R².
 
         Returns:
             The bound; None for a loss whose gradient's error is not proven.
@@ -165,7 +169,7 @@ class LinearOutputs(_Outputs):
         if self.loss.gradient_error is None:
             return None
         p = size / self.loss.outputs
-        rest = self.row_norm * self.loss.gradient_error + self.bound * (p + batch + 24)
+        rest = self.row_norm * self.loss.gradient_error + self.bound * (p + (terms or batch) + 24)
         return batch * UNIT_ROUNDOFF * (self.smoothness * radius * (2 * p + 24) + rest)
 
     def check_precision(self, rows: Rows) -> None:
@@ -177,19 +181,19 @@ class LinearOutputs(_Outputs):
                 "arithmetic='float'"
             )
 
-    def _part(self, rows: Rows, theta: Array, index: Index) -> Array:
+    def _part(self, rows: Rows, theta: Array, index: Index, counts: Table) -> Array:
         batch = rows.take(index)
         X = batch.X if batch.norm <= self.row_norm else shortened(batch.X, self.row_norm)
         W = theta.reshape(self.loss.outputs, -1).astype(X.dtype)
         G = self.loss.gradient(X @ W.T, batch.y) * X.dtype.type(KEPT)
-        return np.asarray(outer_sums(G, np.ones((len(X), 1), X.dtype), X)).ravel()
+        return np.asarray(outer_sums(G, counts, X)).ravel()
 
-    def _integers(self, batch: Rows, theta: Array, grid: Grid) -> NDArray[np.int64]:
+    def _integers(self, batch: Rows, theta: Array, grid: Grid, counts: Table) -> NDArray[np.int64]:
         U, scales, norms = integer_rows(batch.X, BITS)
         R, W = self.row_norm, coarse(theta.reshape(self.loss.outputs, -1), BITS)
         factors = scales * (R / np.maximum(norms * scales, R))
         T = self._slopes(row_scores(U, W), batch, factors, norms, grid.unit)
-        return integer_sums_of_products(T, np.ones((len(U), 1), U.dtype), U).ravel()
+        return integer_sums_of_products(T, counts, U).ravel()
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> Example:
@@ -231,7 +235,7 @@ class GatedOutputs(_Outputs):
         opened = np.concatenate([weights > 0 for weights in made])
         return opened, np.concatenate([weights.max(axis=1, keepdims=True) for weights in made])
 
-    def _part(self, rows: Rows, theta: Array, index: Index) -> Array:
+    def _part(self, rows: Rows, theta: Array, index: Index, counts: Table) -> Array:
         K, (P, d) = self.loss.outputs, self.gates.shape
         batch, known = rows.take(index), self._remembered(rows)
         if known is None:
@@ -241,9 +245,9 @@ class GatedOutputs(_Outputs):
         V = theta.reshape(K * P, d).astype(X.dtype)
         Z = np.einsum("ikj,ij->ik", (X @ V.T).reshape(-1, K, P), mask)
         G = self.loss.gradient(Z, batch.y) * X.dtype.type(KEPT)
-        return np.asarray(outer_sums(G, mask, X)).ravel()
+        return np.asarray(outer_sums(G, mask * counts, X)).ravel()
 
-    def _integers(self, batch: Rows, theta: Array, grid: Grid) -> NDArray[np.int64]:
+    def _integers(self, batch: Rows, theta: Array, grid: Grid, counts: Table) -> NDArray[np.int64]:
         K, (P, d) = self.loss.outputs, self.gates.shape
         U, scales, norms = integer_rows(batch.X, BITS)
         opened = half_spaces(U, self.gates)
@@ -253,12 +257,17 @@ class GatedOutputs(_Outputs):
         V = coarse(theta.reshape(K, P * d), BITS).reshape(K * P, d)  # sums over open gates are exact, too
         Z = np.einsum("ikj,ij->ik", row_scores(U, V).reshape(-1, K, P), opened.astype(np.float64))
         T = self._slopes(Z, batch, factors, lifted, grid.unit)
-        return integer_sums_of_products(T, opened.astype(U.dtype), U).ravel()
+        return integer_sums_of_products(T, opened * counts, U).ravel()
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> Example:
         """As ``LinearOutputs``, with gates that are all open for some records."""
         return _example(cls, rng, records, 3 * 4, gates=rng.normal(size=(4, 3)) + rng.choice([0.0, 3.0]))
+
+
+def _counts(mask: NDArray[Any], index: Index) -> Table:
+    """What some records count, (records, 1); float32 holds these integers, and shares in multiples of 2⁻¹⁰."""
+    return mask[index, None].astype(np.float32)
 
 
 def _parts(index: Index) -> list[Index]:

@@ -32,9 +32,9 @@ class VectorSum(Query):
     def __post_init__(self) -> None:
         object.__setattr__(self, "bound", _validate.positive(bound=self.bound))
 
-    def rounding_error(self, batch: int, size: int, radius: float) -> float:
-        """b·u·C·(d + b + 16): the norm is off by (d + 8)u, its quotient by 3u, a sum of b terms by (b + 2)u."""
-        return batch * UNIT_ROUNDOFF * self.bound * (size + batch + 16)
+    def rounding_error(self, batch: int, size: int, radius: float, terms: int | None = None) -> float:
+        """b·u·C·(d + m + 17): the norm is off by (d + 8)u, its quotient by 3u, a weight by u, m terms by (m + 2)u."""
+        return batch * UNIT_ROUNDOFF * self.bound * (size + (terms or batch) + 17)
 
     def contributions(self, rows: Rows, state: Array) -> Array:
         """The rows, whatever the state."""
@@ -89,9 +89,9 @@ class CountedSum(Query):
         )
         return np.concatenate([inner, np.ones((*inner.shape[:2], 1))], axis=2)
 
-    def grid(self, sigma: float) -> Grid:
+    def grid(self, sigma: float, weight_bits: int = 0) -> Grid:
         """That of the inner query."""
-        return self.inner.grid(sigma)
+        return self.inner.grid(sigma, weight_bits)
 
     def scales(self, size: int) -> Array | None:
         """Those of the inner query, and 1 for the count."""
@@ -101,7 +101,7 @@ class CountedSum(Query):
     def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """The inner total (clipped there), and how many members there are."""
         count = members.sum(axis=1, keepdims=True)
-        count = count.astype(np.float64) if grid is None else count * int(1 / grid.unit)
+        count = count.astype(np.float64) if grid is None else count.astype(np.int64) * int(1 / grid.unit)
         return np.hstack([self.inner.total(rows, state, members, grid), count])
 
     @classmethod
