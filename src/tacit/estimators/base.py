@@ -114,8 +114,6 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     max_rows: int | None = None
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
     """Where scikit-learn routes metadata, whose rows are reaches every fit: none falls back to rows by itself."""
-    units: ClassVar[tuple[str, ...]] = ("record", "person")
-    """Whom a certificate of the family can be about."""
     secret_count: ClassVar[bool] = False
     """Whether the family can be fitted under add/remove, where the number of records is secret."""
     uses_count: ClassVar[bool] = True

@@ -37,6 +37,8 @@ __all__ = [
 ]
 
 CHANGED = "parameters were changed after fit; set them back, or fit again"
+UNITS = ("record", "person")
+"""Whom a certificate of a fit is about; a federation can cover others."""
 ROUNDING = 1e-9
 """Relative: another machine may round otherwise."""
 
@@ -107,7 +109,7 @@ def check_promise(model: Any) -> None:
     relation = Adjacency.parse(model.adjacency)
     if certificate.adjacency is not relation or certificate.epsilon(delta) > epsilon * (1 + 1e-6):
         raise InvalidInput("its parameters promise more than its certificate: epsilon, delta or adjacency was changed")
-    if certificate.unit not in model.units:
+    if certificate.unit not in getattr(model, "units", UNITS):
         raise InvalidInput(f"its plan is about another unit, {certificate.unit!r}: {CHANGED}")
     shown = getattr(model, "view", "final_model")
     if shown == "all_iterates" and certificate.view != EVERY_ITERATE and not is_selected(certificate):
