@@ -51,6 +51,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; ``tests/test_architectu
     from tacit.mechanism import Adjacency as Adjacency
     from tacit.mechanism import Mechanism as Mechanism
     from tacit.mechanism import Plan as Plan
+    from tacit.records import open_records as open_records
 
 __version__ = "0.1.0"
 
@@ -95,6 +96,7 @@ _HOMES = {
     "certificate_of": "tacit.estimators",
     "certify": "tacit.accounting",
     "load_model": "tacit.estimators",
+    "open_records": "tacit.records",
     "private_mean": "tacit.estimators",
     "save_model": "tacit.estimators",
 }

@@ -61,8 +61,8 @@ def fit(
         "random_state": seed,
     }
     with hide_record_errors(), watched_bar("fitting") as progress:
+        from tacit.inputs.schema import Schema
         from tacit.tables import fitting, reading
-        from tacit.tables.schema import Schema
 
         fitting.check_output(output, data, schema, ledger)
         public, table = Schema.read(schema), reading.open_table(data, separator)
@@ -111,8 +111,8 @@ def make_schema(
     Of bounds and categories (or classes), fill in one and leave the other.
     """
     with hide_record_errors():
+        from tacit.inputs.schema import template
         from tacit.tables import fitting, reading
-        from tacit.tables.schema import template
 
         empty = template(reading.open_table(data, separator).names, target)
         if output is not None:

@@ -6,22 +6,26 @@ import copy
 import dataclasses
 import math
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, is_classifier
 
 from tacit import _validate
 from tacit._registry import enlist
 from tacit.accounting import Certificate, certify
 from tacit.errors import InvalidInput, NotCovered
+from tacit.estimators.anywhere import check_place, checked_records, name_features, rows_to_predict, watched
 from tacit.estimators.fitted import check_classes, check_marks, check_promise, check_width, check_words
 from tacit.estimators.progress import progress_bar
 from tacit.inputs.parameters import check_parameters
+from tacit.inputs.tables import validate_table
 from tacit.ledger import Ledger
 from tacit.mechanism import Adjacency, Arithmetic, Plan
-from tacit.records import InMemory, Persons, Records
+from tacit.records import InMemory, Persons, Records, Streamed
 from tacit.records.persons import check_weighting
 from tacit.release import Session, open_session
 from tacit.release.queries import BoundedSum, One
@@ -36,6 +40,7 @@ __all__ = [
     "with_certificate",
 ]
 
+Array = NDArray[np.float64]
 ESTIMATORS: dict[str, type[PrivateEstimator]] = {}
 """Every private estimator that was defined, by name: contract tests, files and the shell read it."""
 COUNT_SHARE = 0.02
@@ -156,6 +161,17 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     def _fitted(self, planned: Any, solution: Any, table: Table) -> dict[str, Any]:
         """Fitted attributes (without certificate and notes) from a solution."""
 
+    def _see(self, records: Streamed) -> tuple[Table, Records]:
+        """The table that a fit on such records would see, and the records as it sees them; from types alone.
+
+        Raises:
+            InvalidInput: if the family needs all rows at once.
+        """
+        raise InvalidInput(
+            f"{type(self).__name__} needs all rows in memory: fit it on an array, fit(X, y); linear models, softmax "
+            "regression, scalers and statistics take open records"
+        )
+
     def _records(self, table: Table, X: Any, y: Any, persons: Persons | None) -> Records:
         """Where the session finds the table that ``_read`` returned."""
         return InMemory(X, y, persons)
@@ -195,7 +211,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         Values outside public bounds are clipped silently: a message would tell about a record.
 
         Args:
-            X: (rows, features).
+            X: (rows, features); or records, with their targets in them (``tacit.open_records``).
             y: (rows,) targets or labels.
             groups: whose each row is, one id per row. The certificate is then about persons, who may have several
                 rows (docs/persons.md); without it, about single rows.
@@ -204,22 +220,21 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             The estimator itself.
         """
         draft = copy.copy(self)  # validation writes the names of features there; this model stays as it is
-        table, X, y = draft._read(X, y)
-        table, persons = draft._grouped(table, groups)
+        table, records = draft._opened(X, y, groups)
         budget = draft._budget(table)
-        records = draft._records(table, X, y, persons)
         table = _without_secret_count(table, budget)
         certificate, planned = draft._reserved(table, budget)
+        check_place(records, planned)
         with (
             np.errstate(all="ignore"),  # a solver's own warnings come and go with the noise
-            progress_bar(type(self).__name__, self._progress()) as progress,
+            progress_bar(type(self).__name__, self._progress(records)) as progress,
             open_session(
                 certificate,
-                records,
+                watched(records, planned.plan, progress),
                 ledger=self.ledger,
                 random_state=self.random_state,
                 note=self._note(),
-                progress=progress,
+                progress=progress if records.in_memory else None,
             ) as session,
         ):
             if draft._counts_first(table, budget):
@@ -290,6 +305,22 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             certificate = certificate.marked(mark)
         return certificate, planned
 
+    def _opened(self, X: Any, y: Any, groups: Any) -> tuple[Table, Records]:
+        """The table as a plan may know it, and where its records are; of open records nothing is read."""
+        if isinstance(X, Records):
+            table, records = self._see(checked_records(X, y, groups))
+            name_features(self, X)
+            return table, records
+        table, X, y = self._read(X, y)
+        table, persons = self._grouped(table, groups)
+        return table, self._records(table, X, y, persons)
+
+    def _applied(self, X: Any, function: Callable[[Any], Any], **options: Any) -> Array:
+        """A function of validated rows: of a table at once, of records part by part."""
+        if not isinstance(X, Records):
+            return np.asarray(function(validate_table(self, X, reset=False, **options)))
+        return np.concatenate([function(rows) for rows in rows_to_predict(self, X)])
+
     def _grouped(self, table: Table, groups: Any) -> tuple[Table, Persons | None]:
         """The table as one of persons, where ids say whose each row is."""
         if groups is None:
@@ -338,8 +369,9 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             arithmetic=Arithmetic.parse(self.arithmetic),
         )
 
-    def _progress(self) -> bool | None:
-        return getattr(self, "progress", False)
+    def _progress(self, records: Records | None = None) -> Any:
+        """Whether to show a bar; passes over streamed records are long, so that a terminal shows one."""
+        return getattr(self, "progress", False if records is None or records.in_memory else None)
 
     def _certified(self, planned: Planned, budget: Budget) -> Certificate:
         """Certify the plan, and refuse one that costs more than the budget."""

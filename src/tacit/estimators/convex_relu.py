@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from tacit import _validate
 from tacit.errors import InvalidInput
+from tacit.estimators.anywhere import as_column, header_of
 from tacit.estimators.base import Table
 from tacit.estimators.fitted import CHANGED, check_numbers, check_single_target
 from tacit.estimators.multi_output import OutputClassifier, OutputFit, OutputModel
@@ -19,6 +20,7 @@ from tacit.inputs.tables import columns_of, validate_table
 from tacit.ledger import Ledger
 from tacit.maps import ReluGates, Shorten, TargetBounds, target_bounds
 from tacit.problem import OutputLoss, SquaredOutputs
+from tacit.records import Records, Streamed
 from tacit.release import Query
 from tacit.release.queries import GatedOutputs, open_gates
 from tacit.release.queries.outputs import widest
@@ -67,6 +69,9 @@ class _Gated(OutputModel):
     def _gated(self, X: Any) -> Array:
         """√(2/P)·Σ_j 1(u_jᵀx ≥ 0)·V_j x, long records scaled down as in the fit."""
         check_is_fitted(self)
+        return self._applied(X, self._gated_rows)
+
+    def _gated_rows(self, X: Any) -> Array:
         K, P, d = self.coef_.shape
         last = Shorten(widest(P, self.feature_norm_), d)
         rows, mask = open_gates(self._feature_rows(X, last), self.gates_, self.feature_norm_)
@@ -256,6 +261,10 @@ class DPConvexReLURegressor(RegressorMixin, _Gated):  # type: ignore[misc]
         n, p = X.shape
         table = Table(n, p, dtype=X.dtype, outputs=columns.shape[1], single_target=np.ndim(y) == 1)
         return table, X, columns
+
+    def _see(self, records: Streamed) -> tuple[Table, Records]:
+        header = header_of(records, target=True)
+        return Table(records.n, header.width, dtype=header.dtype), records.through(target=as_column)
 
     def _shape(self, n_records: int, n_features: int) -> Table:
         return Table(n_records, n_features)

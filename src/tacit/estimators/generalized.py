@@ -13,6 +13,7 @@ from tacit.estimators.linear import Coefficients, LinearClassifier, LinearFit, L
 from tacit.ledger import Ledger
 from tacit.maps import target_bounds
 from tacit.problem import Loss, Penalty, loss_named, penalty_named
+from tacit.records import Records, Streamed
 from tacit.solvers import Solver
 
 __all__ = ["DPGeneralizedLinear"]
@@ -120,11 +121,18 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
         return LinearClassifier if loss_named(self.loss).labels else LinearRegressor
 
     def _read(self, X: Any, y: Any) -> tuple[Table, Any, Any]:
+        self._check_unused()
+        return self._kind._read(self, X, y)
+
+    def _see(self, records: Streamed) -> tuple[Table, Records]:
+        self._check_unused()
+        return self._kind._see(self, records)
+
+    def _check_unused(self) -> None:
         unused = "target_bounds" if loss_named(self.loss).labels else "classes"
         if getattr(self, unused) is not None:
             name = loss_named(self.loss).name
             raise InvalidInput(f"{unused} has no effect with the {name} loss: leave it out, or choose another loss")
-        return self._kind._read(self, X, y)
 
     def _shape(self, n_records: int, n_features: int) -> Table:
         return self._kind._shape(self, n_records, n_features)

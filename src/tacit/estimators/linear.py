@@ -13,6 +13,7 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
 from tacit.errors import InvalidInput
+from tacit.estimators.anywhere import header_of, labelled
 from tacit.estimators.base import PrivateEstimator, Table
 from tacit.estimators.fitted import CHANGED, check_numbers, is_selected
 from tacit.inputs.parameters import bounds_of, check_magnitude
@@ -20,6 +21,7 @@ from tacit.inputs.tables import class_list, encode_labels, numbers_of, validate_
 from tacit.maps import FeatureBounds, TargetBounds, feature_bounds, target_bounds
 from tacit.mechanism import Adjacency, Plan
 from tacit.problem import Facts, Loss, Penalty, Problem, elastic_net
+from tacit.records import Records, Streamed
 from tacit.release import Session
 from tacit.solvers import Budget, Solution, Solver, solver_factory
 
@@ -230,9 +232,13 @@ class LinearModel(PrivateEstimator):
     def _scores(self, X: Any) -> Array:
         """Xw + b of rows within the public bounds: what the model was fitted to."""
         check_is_fitted(self)
-        X = validate_table(self, X, accept_sparse="csr", reset=False)
-        rows = FeatureBounds.between(*self.feature_bounds_).clip(X)
-        return np.asarray(rows @ np.atleast_2d(self.coef_).T + np.atleast_1d(self.intercept_), np.float64)
+        bounds = FeatureBounds.between(*self.feature_bounds_)
+
+        def scores(rows: Any) -> Array:
+            out = bounds.clip(rows) @ np.atleast_2d(self.coef_).T + np.atleast_1d(self.intercept_)
+            return np.asarray(out, np.float64)
+
+        return self._applied(X, scores, accept_sparse="csr")
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -250,6 +256,11 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         X, y = validate_table(self, X, y, accept_sparse="csc")
         n, p = X.shape
         return Table(n, p, sparse.issparse(X), X.dtype), X, numbers_of(y)
+
+    def _see(self, records: Streamed) -> tuple[Table, Records]:
+        self._check_given("target_bounds")
+        header = header_of(records, target=True)
+        return Table(records.n, header.width, dtype=header.dtype), records
 
     def _shape(self, n_records: int, n_features: int) -> Table:
         return Table(n_records, n_features)
@@ -284,6 +295,11 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         classes, marks, index = encode_labels(self.classes, y)
         n, p = X.shape
         return Table(n, p, sparse.issparse(X), X.dtype, len(classes), classes, marks), X, index
+
+    def _see(self, records: Streamed) -> tuple[Table, Records]:
+        self._check_given()
+        header, classes, seen = labelled(records, self.classes)
+        return Table(seen.n, header.width, dtype=header.dtype, outputs=len(classes), classes=classes), seen
 
     def _shape(self, n_records: int, n_features: int) -> Table:
         classes, marks = class_list(self.classes, ())

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from tacit import _validate
 from tacit.accounting import Certificate, gdp_mu
 from tacit.errors import InvalidInput, NotCovered
+from tacit.estimators.anywhere import labelled
 from tacit.estimators.base import PrivateEstimator, Table
 from tacit.estimators.fitted import CHANGED, agree, check_numbers, check_plan, check_steps
 from tacit.estimators.rooms import check_room, same_steps
@@ -23,6 +24,7 @@ from tacit.maps.chain import PUBLIC_VALUE, transformed
 from tacit.maps.steps import parts
 from tacit.mechanism import Plan, batch_count
 from tacit.problem import OUTPUT_LOSSES, OutputLoss
+from tacit.records import Records, Streamed
 from tacit.release import Query, Session
 from tacit.solvers import Budget
 from tacit.solvers.hidden import CyclicNumbers, HiddenDescent, OutputProblem
@@ -194,9 +196,8 @@ class OutputModel(PrivateEstimator):
         return () if self.features is None else _declared_by(self.features)
 
     def _feature_rows(self, X: Any, last: Shorten) -> NDArray[Any]:
-        """Rows as the fit saw them; a record that the maps cannot take has none, and no error tells about it."""
-        check_is_fitted(self)
-        X, width = validate_table(self, X, reset=False), int(self.coef_.shape[-1])
+        """Validated rows as the fit saw them; one that the maps cannot take has none, and no error tells about it."""
+        width = int(self.coef_.shape[-1])
         if self.features_ is not None:
             X = PublicSteps(self.features_, width)(X)
         elif self.feature_bounds_ is not None:
@@ -311,6 +312,10 @@ class OutputClassifier(ClassifierMixin, OutputModel):  # type: ignore[misc]
         n, p = X.shape
         table = Table(n, p, dtype=X.dtype, outputs=len(classes), classes=classes, marks=marks)
         return table, X, index
+
+    def _see(self, records: Streamed) -> tuple[Table, Records]:
+        header, classes, seen = labelled(records, self.classes)
+        return Table(seen.n, header.width, dtype=header.dtype, outputs=len(classes), classes=classes), seen
 
     def _shape(self, n_records: int, n_features: int) -> Table:
         classes, marks = class_list(self.classes, ())

@@ -57,7 +57,7 @@ def watching(model: Any, tick: Tick | None) -> Iterator[None]:
     if tick is None:
         yield
         return
-    model._progress = lambda: tick
+    model._progress = lambda *_: tick
     try:
         yield
     finally:

@@ -11,7 +11,6 @@ from sklearn.utils.validation import check_is_fitted
 from tacit.estimators.base import Table
 from tacit.estimators.fitted import check_numbers
 from tacit.estimators.multi_output import OutputClassifier, OutputFit
-from tacit.inputs.tables import validate_table
 from tacit.ledger import Ledger
 from tacit.maps import FeatureBounds, Shorten
 from tacit.problem import OutputLoss
@@ -158,8 +157,11 @@ class DPSoftmaxRegression(OutputClassifier):
 
     def _outputs(self, X: Any) -> Array:
         check_is_fitted(self)
+        return self._applied(X, self._outputs_of_rows)
+
+    def _outputs_of_rows(self, X: Any) -> Array:
         if self.feature_bounds_ is not None:
-            rows = FeatureBounds.between(*self.feature_bounds_).clip(validate_table(self, X, reset=False))
+            rows = FeatureBounds.between(*self.feature_bounds_).clip(X)
             return np.asarray(rows @ self.coef_.T + self.intercept_, np.float64)
         W = self.coef_
         if self.fit_intercept:  # long records are scaled down together with their constant, as in the fit

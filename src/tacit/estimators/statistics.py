@@ -14,6 +14,7 @@ from tacit.inputs.parameters import bounds_of, grids_of
 from tacit.inputs.tables import shape_of
 from tacit.ledger import Ledger
 from tacit.maps import FeatureBounds
+from tacit.records import Records
 from tacit.solvers.base import Budget
 
 __all__ = ["private_mean", "private_quantiles", "private_variance"]
@@ -62,7 +63,8 @@ class _Statistic(OneRelease):
     def answer(self, x: Any, groups: Any) -> tuple[Any, Certificate]:
         """Fit; a number for one column, an array for a table."""
         self.fit(x, groups=groups)
-        value = self.value_[..., 0] if len(shape_of(x)) == 1 else self.value_
+        column = not isinstance(x, Records) and len(shape_of(x)) == 1
+        value = self.value_[..., 0] if column else self.value_
         return (float(value) if value.ndim == 0 else value), self.certificate_
 
 
@@ -140,7 +142,7 @@ def private_mean(
     Assumptions: the bounds are public; x is finite and holds at least one record.
 
     Args:
-        x: (n,) or (n, p).
+        x: (n,) or (n, p); or open records (``tacit.open_records``).
         bounds: public (low, high); values outside are clipped silently.
         epsilon: ε.
         delta: δ.
@@ -185,7 +187,7 @@ def private_variance(
     Assumptions: the bounds are public; x is finite and holds at least one record.
 
     Args:
-        x: (n,) or (n, p).
+        x: (n,) or (n, p); or open records (``tacit.open_records``).
         bounds: public (low, high); values outside are clipped silently.
         epsilon: ε.
         delta: δ.
@@ -235,7 +237,7 @@ def private_quantiles(
     Assumptions: bounds and grids are public; x is finite and holds at least one record.
 
     Args:
-        x: (n,) or (n, p).
+        x: (n,) or (n, p); or open records (``tacit.open_records``).
         q: levels strictly between 0 and 1.
         bounds: public (low, high), not needed where ``grid`` gives edges; values outside count in the end bins.
         epsilon: ε.

@@ -19,6 +19,7 @@ from sklearn import config_context
 from sklearn.utils.validation import check_array, validate_data
 
 from tacit.errors import InvalidInput
+from tacit.inputs.foreign import check_in_memory
 
 __all__ = [
     "check_distinct",
@@ -53,6 +54,7 @@ def check_entries(name: str, table: Any, *, dates: bool = False, each: bool = Tr
     Raises:
         InvalidInput: if it holds something that would be read as what it is not.
     """
+    check_in_memory(name, table)
     parts = table if isinstance(table, list | tuple) else (table,)
     if any(isinstance(part, np.ma.MaskedArray) for part in parts):
         raise InvalidInput(

@@ -1,15 +1,18 @@
 """Where records are: places that hand rows to the release layer, and to nobody else."""
 
 from tacit._registry import load_folder
-from tacit.records.base import PLACES, Records, TargetMap, row_weights
+from tacit.records.base import PLACES, Header, Records, TargetMap, row_weights
 from tacit.records.memory import InMemory
+from tacit.records.opening import open_records
 from tacit.records.persons import WEIGHT_BITS, Persons, Shares
 from tacit.records.rows import Design, Integers, Mapped, Rows
+from tacit.records.streamed import Streamed
 
 __all__ = [
     "PLACES",
     "WEIGHT_BITS",
     "Design",
+    "Header",
     "InMemory",
     "Integers",
     "Mapped",
@@ -17,7 +20,9 @@ __all__ = [
     "Records",
     "Rows",
     "Shares",
+    "Streamed",
     "TargetMap",
+    "open_records",
     "row_weights",
 ]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import reduce
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +14,9 @@ from numpy.typing import NDArray
 from tacit._registry import enlist
 from tacit.maps import RowMap
 from tacit.records.rows import Rows
+from tacit.records.sources import Field
 
-__all__ = ["PLACES", "Asked", "Records", "TargetMap", "row_weights"]
+__all__ = ["PLACES", "Asked", "Header", "Records", "Sums", "TargetMap", "row_weights"]
 
 TargetMap = Callable[[Any], Any]
 """A public map of targets, each by itself."""
@@ -51,16 +53,41 @@ def row_weights(rows: Rows, members: NDArray[Any], grid: object | None) -> NDArr
     return np.asarray(members[:, rows.shares.person] * weight)
 
 
+@dataclass(frozen=True, eq=False)
+class Header:
+    """What is known of records that are somewhere else before one is read.
+
+    Attributes:
+        names: of the features; None if they have none.
+        width: the number of features.
+        dtype: of the features.
+        target: what is stated about the target; None if there is none.
+        classes: the labels that a schema lists, or None.
+    """
+
+    names: tuple[str, ...] | None
+    width: int
+    dtype: Any
+    target: Field | None = None
+    classes: tuple[Any, ...] | None = None
+
+
 class Records(ABC):
     """Records behind a door: their number, and their rows part by part.
 
     Attributes:
         n: how many there are (of persons, where rows have owners); secret under add/remove.
         by_person: whether rows belong to persons, who may have several.
+        header: what is known of the table, where estimators are given records instead of a table.
+        in_memory: whether all of them are in the memory of this process, for compiled sweeps.
+        by_index: whether some of them can be fetched by their places, for random batches.
     """
 
     n: int
     by_person: bool = False
+    header: Header | None = None
+    in_memory: ClassVar[bool] = False
+    by_index: bool = True
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -105,7 +132,7 @@ class Records(ABC):
                 first += len(rows)
             else:
                 own = row_weights(rows, members, grid)
-            sums.append(query.total(rows, state, own, grid))
+            sums.append(query.total(rows, state, rows.kept_members(own), grid))
         return reduce(np.add, sums)
 
     def key(self, rng: np.random.Generator) -> None:  # noqa: B027 - only places that know persons need it

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -14,11 +14,16 @@ from tacit.records.base import Records, TargetMap
 from tacit.records.persons import Persons, Shares
 from tacit.records.rows import Mapped, Rows
 
-__all__ = ["InMemory"]
+__all__ = ["InMemory", "part_rows"]
 
 CHUNK_ENTRIES = 1 << 18
 """Entries of a chunk: its mapped rows stay in the processor's cache."""
 MIN_CHUNK, MAX_CHUNK = 512, 8192
+
+
+def part_rows(features: int) -> int:
+    """Rows of a part of so many features."""
+    return min(max(CHUNK_ENTRIES // max(features, 1), MIN_CHUNK), MAX_CHUNK)
 
 
 class _Table:
@@ -61,7 +66,7 @@ class _Table:
 
     def _chunks(self) -> list[slice]:
         n, p = self.X.shape
-        size = min(max(CHUNK_ENTRIES // max(p, 1), MIN_CHUNK), MAX_CHUNK)
+        size = part_rows(p)
         if sparse.issparse(self.X) or n <= size:
             return [slice(0, n)]
         return [slice(first, min(first + size, n)) for first in range(0, n, size)]
@@ -99,6 +104,8 @@ class InMemory(Records):
         y: (records,) or (records, outputs), or None.
         persons: whose each row is; None if every row is a record of its own.
     """
+
+    in_memory: ClassVar[bool] = True
 
     def __init__(self, X: Any, y: Any = None, persons: Persons | None = None) -> None:
         self.n = int(X.shape[0]) if persons is None else persons.n

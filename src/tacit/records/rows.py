@@ -307,6 +307,7 @@ class Rows:
         y: (records,) or (records, outputs), or None.
         kept: what was derived from these records before, and what will be; it outlives the rows.
         shares: whose each row is and what it counts; None if every row is a record of its own.
+        lost: which rows count as nothing, because they hold no numbers; None if all count.
 
     Attributes:
         weights: what each row of a batch counts, (rows,), in units of the sum; None if each counts one. Block problems
@@ -314,10 +315,15 @@ class Rows:
     """
 
     def __init__(
-        self, X: Any, y: Any = None, kept: dict[Hashable, Any] | None = None, shares: Shares | None = None
+        self,
+        X: Any,
+        y: Any = None,
+        kept: dict[Hashable, Any] | None = None,
+        shares: Shares | None = None,
+        lost: NDArray[np.bool_] | None = None,
     ) -> None:
         self._features = X if isinstance(X, Mapped) else Mapped(X)
-        self.y, self.shares = y, shares
+        self.y, self.shares, self.lost = y, shares, lost
         self.weights: Array | None = None
         self._kept: dict[Hashable, Any] = {} if kept is None else kept
 
@@ -353,6 +359,10 @@ class Rows:
     def integers(self) -> Integers:
         """The features as integers with a scale for each record, kept."""
         return self.kept("integers", lambda: Integers(self.X))
+
+    def kept_members(self, members: NDArray[Any]) -> NDArray[Any]:
+        """Which of these rows a step reads, (replicas, rows), or what they count: those that are lost do not."""
+        return members if self.lost is None else members * ~self.lost
 
     def weighted(self, weights: Array) -> Rows:
         """The same rows, of which each counts what is stated here."""

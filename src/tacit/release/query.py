@@ -139,7 +139,9 @@ def zero_where_it_fails(function: Callable[[Array, Array], Any], f: Array, y: Ar
 
 def reads_everybody(members: Members) -> bool:
     """Whether every row counts one for every replica: then a sum needs no weights."""
-    return members.dtype == np.bool_ and bool(members.all())
+    if members.dtype != np.bool_:
+        return False
+    return bool(members.flat[0]) if members.strides == (0, 0) and members.size else bool(members.all())
 
 
 def root_above(square: float) -> float:

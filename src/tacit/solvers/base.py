@@ -155,12 +155,14 @@ class Solver(ABC):
         needs: attributes of the loss that must be true.
         final_model_only: whether its guarantee is about the final model alone.
         one_pass: whether it reads the data once, so that a number of passes has no effect on it.
+        in_memory: whether all rows must be in the memory of this process.
     """
 
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]] = ()
     final_model_only: ClassVar[bool] = False
     one_pass: ClassVar[bool] = False
+    in_memory: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

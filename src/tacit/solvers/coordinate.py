@@ -61,6 +61,7 @@ class CoordinateDescent(Solver):
     """
 
     name: ClassVar[str] = "coordinate"
+    in_memory: ClassVar[bool] = True
     sampling: str = "uniform"
     block_size: int = 1
     passes: float | None = None

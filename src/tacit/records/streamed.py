@@ -1,0 +1,307 @@
+"""Records that are read part by part, from wherever they are, in every pass; larger than memory, if need be."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tacit.errors import InvalidInput
+from tacit.inputs.schema import Label, Numbers
+from tacit.maps import RowMap
+from tacit.records.base import Asked, Header, Records, Sums, TargetMap
+from tacit.records.encoding import Encoder, Part, check_type, label_codes
+from tacit.records.memory import part_rows
+from tacit.records.rows import Mapped, Rows
+from tacit.records.scratch import Scratch
+from tacit.records.sources import Source, find_source
+
+__all__ = ["MEMORY", "Streamed"]
+
+MEMORY = 256 * 2**20
+"""Bytes of a scratch copy that stay in memory, unless the user says otherwise."""
+TICKS = 1000
+"""Steps of a progress bar in one pass: how many rows there are does not show."""
+
+
+class _Store:
+    """A source, its encoder, and a copy of what it encodes to, if there is one.
+
+    Args:
+        source: the table.
+        encoder: of its columns.
+        copied: whether to keep a copy.
+        memory: bytes of it that may stay in memory.
+        folder: for the rest of it.
+    """
+
+    def __init__(self, source: Source, encoder: Encoder, copied: bool, memory: int, folder: Path | None) -> None:
+        self.source, self.encoder, self.copied = source, encoder, copied or source.once
+        self._memory, self._folder = memory, folder
+        self._copy: tuple[Encoder, Scratch] | None = None
+        self._count: int | None = None
+
+    @property
+    def rows(self) -> int:
+        """Of a part."""
+        return part_rows(len(self.encoder.names))
+
+    def count(self, encoder: Encoder) -> int:
+        """The number of rows, found out once; what can be read once is copied for it."""
+        if self._count is None:
+            self._count = len(self.copy(encoder)) if self.source.once else self.source.count()
+        if self._count == 0:
+            raise InvalidInput(f"{self.source.what} has a header but no records: add the data below it")
+        return self._count
+
+    def copy(self, encoder: Encoder, *, strict: bool = False, tick: Callable[[int], None] | None = None) -> Scratch:
+        """The copy, made when it is first asked for, and anew for other labels."""
+        if self._copy is None or self._copy[0] != encoder:
+            if self._copy is not None and self.source.once:
+                raise InvalidInput(f"{self.source.what} was read already, for other classes: open the data again")
+            self._copy = None  # its room is needed
+            made = Scratch(self.rows, self._memory, self._folder)
+            for part in self._read(encoder, strict):
+                made.add({name: one for name, one in vars(part).items() if one is not None})
+                if tick is not None:
+                    tick(len(made))
+            self._copy = encoder, made
+        return self._copy[1]
+
+    @property
+    def encoder_of_copy(self) -> Encoder | None:
+        """What the copy was made by, if there is one."""
+        return None if self._copy is None else self._copy[0]
+
+    def parts(self, encoder: Encoder) -> Iterator[Part]:
+        """All rows, from the copy or from the source."""
+        if self.copied:
+            for arrays in self.copy(encoder).parts():
+                yield _part(arrays)
+        else:
+            yield from self._read(encoder, False)
+
+    def _read(self, encoder: Encoder, strict: bool) -> Iterator[Part]:
+        """The source's rows in parts of equal length."""
+        held: list[Part] = []
+        done, expected = 0, None if self.source.once else self.count(encoder)
+        for columns in self.source.batches(encoder.wanted):
+            held.append(encoder(columns, strict=strict))
+            done += len(held[-1])
+            while sum(map(len, held)) >= self.rows:
+                joined = _joined(held)
+                yield _cut(joined, slice(0, self.rows))
+                held = [_cut(joined, slice(self.rows, None))]
+        if expected is not None and done != expected:
+            raise InvalidInput(f"{self.source.what} has changed since it was opened: open it again")
+        last = _joined(held) if held else None
+        if last is not None and len(last):
+            yield last
+
+
+def _part(arrays: dict[str, NDArray[Any]]) -> Part:
+    return Part(arrays["X"], arrays.get("y"), arrays["lost"])
+
+
+def _cut(part: Part, rows: slice) -> Part:
+    return Part(part.X[rows], None if part.y is None else part.y[rows], part.lost[rows])
+
+
+def _joined(parts: list[Part]) -> Part:
+    if len(parts) == 1:
+        return parts[0]
+    y = None if parts[0].y is None else np.concatenate([one.y for one in parts if one.y is not None])
+    return Part(np.concatenate([one.X for one in parts]), y, np.concatenate([one.lost for one in parts]))
+
+
+class Streamed(Records):
+    """A table that is read part by part (``tacit.open_records`` makes one).
+
+    Batches are drawn by the rows' places. What a query derives from a part (norms, integers) goes with the part, so
+    that a pass needs the memory of one.
+
+    Args:
+        source: the table.
+        encoder: of its columns.
+        copied: whether to keep a scratch copy.
+        memory: bytes of the copy that may stay in memory.
+        folder: for the rest of it; None for the system's.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        encoder: Encoder,
+        *,
+        copied: bool = False,
+        memory: int = MEMORY,
+        folder: Path | None = None,
+        classes: tuple[Label, ...] | None = None,
+    ) -> None:
+        field = next((one for one in source.fields if one.name == encoder.target), None)
+        self.header = Header(
+            encoder.names if source.named else None, len(encoder.names), np.dtype(encoder.dtype), field, classes
+        )
+        self._store = _Store(source, encoder, copied, memory, folder)
+        self._encoder, self._dtype = encoder, np.dtype(encoder.dtype)
+        self._classes: tuple[Label, ...] | None = None
+        self._maps: tuple[RowMap, ...] = ()
+        self._targets: tuple[TargetMap, ...] = ()
+        self._tick: Callable[[int], None] | None = None
+
+    @property
+    def n(self) -> int:  # type: ignore[override]
+        """How many records there are: from metadata, or by one pass that counts."""
+        return self._store.count(self._encoder)
+
+    @property
+    def by_index(self) -> bool:  # type: ignore[override]
+        """Whether rows can be fetched by their places: from a copy."""
+        return self._store.copied
+
+    # -- views ------------------------------------------------------------------------------------------------
+
+    def through(self, features: RowMap | None = None, target: TargetMap | None = None) -> Streamed:
+        """The same table through one more map."""
+        out = copy.copy(self)
+        out._maps = self._maps if features is None else (*self._maps, features)
+        out._targets = self._targets if target is None else (*self._targets, target)
+        return out
+
+    def labelled(self, classes: NDArray[Any]) -> Streamed:
+        """The same table, its targets the places of their labels among the classes; other labels count as nothing.
+
+        Args:
+            classes: public.
+
+        Returns:
+            The view.
+        """
+        assert self.header is not None
+        out, field = copy.copy(self), self.header.target
+        assert field is not None
+        labels = tuple(classes.tolist())
+        check_type(self._store.source, field, labels)
+        if field.kind == "number":  # stays as it is in the copy, which then serves any classes
+            out._classes = labels
+        else:
+            out._encoder = dataclasses.replace(self._encoder, classes=labels)
+        return out
+
+    def without_target(self) -> Streamed:
+        """The same features alone."""
+        out = copy.copy(self)
+        out._encoder = dataclasses.replace(self._encoder, target=None, classes=None)
+        return out
+
+    def in_type(self, dtype: Any) -> Streamed:
+        """The same table with features of another type."""
+        out = copy.copy(self)
+        out._dtype = np.dtype(dtype)
+        return out
+
+    def watched(self, tick: Callable[[int], None] | None) -> Streamed:
+        """The same table; ``tick`` is called with thousandths of passes."""
+        out = copy.copy(self)
+        out._tick = tick
+        return out
+
+    # -- what the release layer asks --------------------------------------------------------------------------
+
+    def parts(self) -> Iterator[Rows]:
+        """Parts that fit into the processor's cache."""
+        self._fill()
+        return map(self._rows, self._store.parts(self._encoder))
+
+    def total(self, query: Asked, state: Any, members: NDArray[Any], grid: Any) -> Sums:
+        """Part by part; a batch of few rows is fetched from the copy by their places."""
+        self._fill()
+        everybody = members.strides == (0, 0) or bool(members.all())
+        sums: Sums | None = None
+        done = 0
+        for rows, own in self._all(members) if everybody or not self.by_index else self._some(members):
+            done += len(rows)
+            more = query.total(rows, state, own, grid)
+            sums = more if sums is None else sums + more
+            if self._tick is not None and done < self.n:
+                self._tick(TICKS * done // self.n)
+        if self._tick is not None:
+            self._tick(TICKS)
+        assert sums is not None
+        return sums
+
+    def _all(self, members: NDArray[Any]) -> Iterator[tuple[Rows, NDArray[Any]]]:
+        first = 0
+        for part in self._store.parts(self._encoder):
+            rows = self._rows(part)
+            yield rows, rows.kept_members(members[:, first : first + len(rows)])
+            first += len(rows)
+
+    def _some(self, members: NDArray[Any]) -> Iterator[tuple[Rows, NDArray[Any]]]:
+        copied, size = self._store.copy(self._encoder), self._store.rows
+        index = np.flatnonzero(members.any(axis=0))
+        if not len(index):
+            index = np.zeros(1, np.intp)  # an empty batch has a sum, too: nobody's
+        for first in range(0, len(index), size):
+            some = index[first : first + size]
+            rows = self._rows(_part(copied.take(some)))
+            yield rows, rows.kept_members(members[:, some])
+
+    def _fill(self) -> None:
+        """Make the copy, if there is to be one: a pass of its own."""
+        if self._store.copied:
+            n, tick = self.n, self._tick
+            self._store.copy(self._encoder, tick=None if tick is None else lambda done: tick(TICKS * done // n))
+
+    def _rows(self, part: Part) -> Rows:
+        X, lost = part.X, part.lost
+        y: Any = part.y
+        if X.dtype != self._dtype:
+            X = X.astype(self._dtype)
+        if y is not None and self._classes is not None:
+            y, lost = label_codes(y, self._classes, lost)
+        elif y is not None and self._encoder.classes is not None:
+            y = y.astype(np.intp)
+        for target in self._targets:
+            y = target(y)
+        return Rows(Mapped(X, self._maps), y, lost=lost if lost.any() else None)
+
+    # -- beside fits ------------------------------------------------------------------------------------------
+
+    def copy_now(self) -> None:
+        """Copy, and refuse the first faulty value without showing it: for tables that nothing was charged for yet."""
+        if self._store.copied:
+            self._store.copy(self._encoder, strict=True)
+
+    def features(self) -> Iterator[NDArray[Any]]:
+        """Features of all rows in their order, for predictions: no privacy is promised to them.
+
+        Yields:
+            Some rows at a time.
+
+        Raises:
+            InvalidInput: if a value is missing, or of another type than the model needs.
+        """
+        store, encoder = self._store, dataclasses.replace(self._encoder, target=None, classes=None)
+        if not store.source.once:
+            for columns in store.source.batches(encoder.wanted):
+                yield encoder(columns, strict=True).X.astype(self._dtype, copy=False)
+            return
+        for part in store.parts(encoder if store.encoder_of_copy is None else store.encoder_of_copy):
+            if part.lost.any():
+                raise InvalidInput("a row has missing values: fill them in, or state in a schema what stands for them")
+            yield part.X.astype(self._dtype, copy=False)
+
+    @classmethod
+    def example(cls, X: Any, y: Any) -> Streamed:
+        """As columns of one array."""
+        table = np.column_stack([X, y])
+        source = find_source(table)
+        names = [field.name for field in source.fields]
+        features = tuple(Numbers(name, -np.inf, np.inf) for name in names[:-1])
+        return cls(source, Encoder(features, np.float64, names[-1]), copied=True)
