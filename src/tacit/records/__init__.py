@@ -3,12 +3,12 @@
 from tacit._registry import load_folder
 from tacit.records.base import PLACES, Records, TargetMap, row_weights
 from tacit.records.memory import InMemory
-from tacit.records.persons import WEIGHT_BITS, Persons, Shares
+from tacit.records.persons import MAX_ROWS, Persons, Shares
 from tacit.records.rows import Design, Integers, Mapped, Rows
 
 __all__ = [
+    "MAX_ROWS",
     "PLACES",
-    "WEIGHT_BITS",
     "Design",
     "InMemory",
     "Integers",
