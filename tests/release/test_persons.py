@@ -17,7 +17,6 @@ from tacit.records.persons import MAX_ROWS, Persons, id_tags, row_shares, tag_or
 from tacit.release import QUERIES, Sweep, sensitivity
 from tacit.release.queries import LossGradient, VectorSum
 
-
 PAIRS = 200
 MOST = 50
 """Rows of one person."""

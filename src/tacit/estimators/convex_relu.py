@@ -141,6 +141,7 @@ class DPConvexReLUClassifier(_Gated, OutputClassifier):
         arithmetic: str = "float",
         weighting: str = "person",
         max_rows: int | None = None,
+        max_sample_weight: float | None = None,
         ledger: Ledger | None = None,
         progress: bool | None = None,
         random_state: int | None = None,
@@ -166,6 +167,7 @@ class DPConvexReLUClassifier(_Gated, OutputClassifier):
         self.arithmetic = arithmetic
         self.weighting = weighting
         self.max_rows = max_rows
+        self.max_sample_weight = max_sample_weight
         self.ledger = ledger
         self.progress = progress
         self.random_state = random_state
@@ -222,6 +224,7 @@ class DPConvexReLURegressor(RegressorMixin, _Gated):  # type: ignore[misc]
         arithmetic: str = "float",
         weighting: str = "person",
         max_rows: int | None = None,
+        max_sample_weight: float | None = None,
         ledger: Ledger | None = None,
         progress: bool | None = None,
         random_state: int | None = None,
@@ -246,6 +249,7 @@ class DPConvexReLURegressor(RegressorMixin, _Gated):  # type: ignore[misc]
         self.arithmetic = arithmetic
         self.weighting = weighting
         self.max_rows = max_rows
+        self.max_sample_weight = max_sample_weight
         self.ledger = ledger
         self.progress = progress
         self.random_state = random_state

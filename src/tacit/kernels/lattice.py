@@ -254,9 +254,7 @@ def _sum(values: Array) -> float:
 
 
 @jit
-def moment_sums(
-    X: NDArray[Any], low: Array, high: Array, centre: Array, half: Array, roots: Array
-) -> Integers:
+def moment_sums(X: NDArray[Any], low: Array, high: Array, centre: Array, half: Array, roots: Array) -> Integers:
     """Σ a·b and Σ b² with a = ⌊2ᵇ√w⌋ and b = a·v to the nearest, v = (x − centre)/half: moments of v in units of 4⁻ᵇ.
 
     Entries are brought into their column's interval first, so that |b| ≤ a.

@@ -160,9 +160,8 @@ def _counted(v: float, weights: Weights, i: int) -> float:
 
 @_inline
 def _bounded(grid: Lattice, v: float, scale: float, limit: float, weights: Weights, i: int) -> float:
-    if len(grid) == 1:
-        return _counted(_clipped(v, limit), weights, i)
-    return np.trunc(_counted(_clipped(v * scale, limit), weights, i))
+    u = _counted(_clipped(v if len(grid) == 1 else v * scale, limit), weights, i)
+    return u if len(grid) == 1 else np.trunc(u)
 
 
 @_inline

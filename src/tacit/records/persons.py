@@ -181,11 +181,10 @@ def id_tags(ids: NDArray[Any]) -> Words:
     Returns:
         (n, 2).
     """
-    if ids.dtype.kind in "iub":
+    floats = ids.dtype.kind == "f"
+    if ids.dtype.kind in "iub" or (floats and (np.abs(ids) < 2.0**53).all() and (ids == np.trunc(ids)).all()):
         words, kind = ids.astype(np.int64).view(np.uint64)[None], 0
-    elif ids.dtype.kind == "f" and (np.abs(ids) < 2.0**53).all() and (ids == np.trunc(ids)).all():
-        words, kind = ids.astype(np.int64).view(np.uint64)[None], 0
-    elif ids.dtype.kind == "f":
+    elif floats:
         words, kind = (ids.astype(np.float64) + 0.0).view(np.uint64)[None], 1
     else:
         return _text_tags([str(one).encode() for one in ids.tolist()])

@@ -109,7 +109,7 @@ class GradientChain:
         noise: σ of each step relative to the noise multiplier, e.g. ∝ η_t^{−1/2}; None for one σ.
         radius: of the public ball around 0 that states are projected onto; the certificate of an exact chain has its
             own.
-        rows_per_record: how many rows a record may have (a person, ``tacit.records.MAX_ROWS``): sums of more rows round more.
+        rows_per_record: how many rows a record may have (a person: ``tacit.records.MAX_ROWS``), which all are rounded.
     """
 
     step_size: Schedule

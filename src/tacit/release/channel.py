@@ -71,8 +71,8 @@ def sensitivity(mechanism: Mechanism, query: Bounded) -> float:
 
     C if a record's contribution vanishes. If it is replaced: the diameter of the set of contributions (2C at most), but
     only where every step reads every record. Theorems about sampled batches compare with a batch that holds neither
-    record, so there Δ is 2C whatever the diameter. What a person contributes lies in the convex hull of what rows do
-    and of 0 (a row may fail, or not count), so there C counts where it is more than the diameter.
+    record, so there Δ is 2C whatever the diameter. A record that fails contributes 0, and what a weighted record or a
+    person contributes lies in the convex hull of what rows do and of 0: C counts where it is more than the diameter.
 
     Args:
         mechanism: what is running.
@@ -82,7 +82,7 @@ def sensitivity(mechanism: Mechanism, query: Bounded) -> float:
         Δ.
     """
     if mechanism.adjacency is Adjacency.REPLACE_ONE and type(mechanism.sampling) is FullBatch:
-        return query.diameter if mechanism.unit == RECORD else max(query.diameter, query.bound)
+        return max(query.diameter, query.bound)
     return mechanism.adjacency.sum_factor * query.bound
 
 

@@ -88,6 +88,12 @@ class MomentSum(Query):
     def grid(self, sigma: float) -> Grid:
         """That of products of two integers of b bits.
 
+        Args:
+            sigma: of the noise.
+
+        Returns:
+            The grid.
+
         Raises:
             MechanismMismatch: if nothing of a moment would be left.
         """
