@@ -176,8 +176,7 @@ def _cut(weights: Weights, first: int, last: int) -> Weights:
 
 
 @_inline
-def _rows_at_once(grid: Lattice, n: int) -> int:
-    """How many terms a float adds up: all of them, or as many integers as are exact."""
+def _rows_at_once(grid: Lattice, n: int) -> int:  # how many terms a float adds up: all, or as many as are exact
     return max(n, 1) if len(grid) == 1 else FLUSH
 
 
