@@ -297,7 +297,7 @@ def _reach(update: str) -> float:
 
 def test_the_replay_would_notice_a_sum_that_is_not_clipped(monkeypatch: pytest.MonkeyPatch) -> None:
     right = factors.person_integers
-    wrong = lambda W, squares, weight, inside, longest, *rest: right(W, squares, weight, 1.0, 1.0, *rest)  # noqa: E731
+    wrong = lambda W, squares, weight, inside, longest, *rest: right(W, squares, weight, (1.0, 0.0), 1.0, *rest)  # noqa: E731
     monkeypatch.setattr(factors, "person_integers", wrong)
     with pytest.raises(AssertionError):
         test_neighbours_move_what_is_sent_by_at_most_the_declared_sensitivity(

@@ -12,11 +12,10 @@ from tacit.accounting import certify
 from tacit.errors import MechanismMismatch
 from tacit.mechanism import Adjacency, Arithmetic, Mechanism
 from tacit.problem import Logistic
-from tacit.records import InMemory, Mapped, Rows
-from tacit.records.persons import WEIGHT_BITS, Persons
+from tacit.records import InMemory, Mapped, Rows, row_weights
+from tacit.records.persons import MAX_ROWS, Persons, id_tags, row_shares, tag_order
 from tacit.release import QUERIES, Sweep, sensitivity
 from tacit.release.queries import LossGradient, VectorSum
-from tacit.release.query import row_weights
 
 PAIRS = 200
 MOST = 50
@@ -54,6 +53,7 @@ class Pair:
         own, other = (self._rows(rng, first, kind) for first in (0, OTHERS + 1))
         rest = [rng.integers(1, OTHERS + 1, rng.integers(1, 9)) for _ in range(OTHERS)]
         self.here, self.there = (self._table(rng, pool, [one, *rest]) for one in (own, other))
+        # ``first``: the secret number of the person who is replaced, the same on both sides.
 
     def _rows(self, rng, first: int, kind: str) -> np.ndarray:
         count = int(rng.integers(1, MOST + 1))
@@ -64,13 +64,9 @@ class Pair:
         index, ids = np.concatenate(persons), np.repeat(np.arange(len(persons)), [len(one) for one in persons])
         order = rng.permutation(len(ids))
         rows, weighting = pool.take(index[order]), self.by
-        shares = Persons.of(ids[order], len(ids), *weighting).shares(rows.X, rows.y, np.random.default_rng(self.secret))
+        shares = Persons.of(ids[order], len(ids), *weighting).shares(np.random.default_rng(self.secret))
+        self.first = int(shares.person[ids[order] == 0][0])
         return Rows(Mapped(rows.X, norm=pool.norm), rows.y, shares=shares)
-
-    @property
-    def first(self) -> int:
-        """The secret number of the person who is replaced: the same on both sides."""
-        return int(np.random.default_rng(self.secret).permutation(OTHERS + 1)[0])
 
     def without(self) -> np.ndarray:
         """All persons but one."""
@@ -93,15 +89,15 @@ def distance(query, grid, a: np.ndarray, b: np.ndarray) -> float:
     D = query.scales(a.shape[-1])
     squares = [Fraction(1)] * a.shape[-1] if D is None else [Fraction(float(d)) ** 2 for d in D]
     steps = [int(v) for v in np.ravel(a - b)]
-    return float(Fraction(grid.step) ** 2 * sum(s * v * v for s, v in zip(squares, steps, strict=True))) ** 0.5
+    return float(Fraction(grid.unit) ** 2 * sum(s * v * v for s, v in zip(squares, steps, strict=True))) ** 0.5
 
 
 def sums(pair: Pair, adjacency: Adjacency, grid) -> tuple[np.ndarray, np.ndarray]:
     """Of all persons here, and of all persons there, or here without one."""
     replaced = adjacency is Adjacency.REPLACE_ONE
     other, members = (pair.there, EVERYBODY) if replaced else (pair.here, pair.without())
-    a = pair.query.total(pair.here, pair.state, row_weights(pair.here, EVERYBODY, grid), grid)
-    return a, pair.query.total(other, pair.state, row_weights(other, members, grid), grid)
+    a = pair.query.total(pair.here, pair.state, row_weights(pair.here, EVERYBODY), grid)
+    return a, pair.query.total(other, pair.state, row_weights(other, members), grid)
 
 
 def moves(cls, adjacency: Adjacency, kind: str, exact: bool, pairs: int = PAIRS) -> np.ndarray:
@@ -110,7 +106,7 @@ def moves(cls, adjacency: Adjacency, kind: str, exact: bool, pairs: int = PAIRS)
     for _ in range(pairs):
         pair = Pair(cls.example(rng, records=OTHERS + 1), rng, kind)
         limit = sensitivity(mechanism(adjacency), pair.query)
-        grid = pair.query.grid(limit / RATIO, WEIGHT_BITS) if exact else None
+        grid = pair.query.grid(limit / RATIO) if exact else None
         out.append(distance(pair.query, grid, *sums(pair, adjacency, grid)) / limit)
     return np.array(out)
 
@@ -128,30 +124,31 @@ def test_no_person_moves_a_sum_further_than_declared(name, adjacency, kind, exac
 
 @pytest.mark.parametrize("adjacency", list(Adjacency), ids=lambda a: a.value)
 def test_the_harness_notices_rows_that_are_taken_for_persons(monkeypatch, adjacency):
-    monkeypatch.setitem(globals(), "row_weights", lambda rows, members, grid: members[:, rows.shares.person])
+    monkeypatch.setitem(globals(), "row_weights", lambda rows, members: members[:, rows.shares.person])
     assert moves(VectorSum, adjacency, "worst", False, 20).max() > 10
 
 
 @pytest.mark.parametrize("name", sorted(ONE))
 def test_a_person_whose_rows_are_alike_counts_as_one_row(name):
-    """Σ w_i·c = c: the same sum as from one row each, in floats and on a grid to the bit."""
+    """Σ w_i·c = c: the same sum as from one row each; on a grid up to what is rounded off, next to nothing in σ."""
     rng = np.random.default_rng(1)
     for _ in range(20):
         query, here, _, state = ONE[name].example(rng, records=OTHERS + 1)
         counts = rng.integers(1, MOST, OTHERS + 1)
         index = np.repeat(np.arange(OTHERS + 1), counts)
         rows = here.take(index)
-        shares = Persons.of(index, len(index)).shares(rows.X, rows.y, rng)
+        shares = Persons.of(index, len(index)).shares(rng)
         several = Rows(Mapped(rows.X, norm=here.norm), rows.y, shares=shares)
         alone = query.total(here, state, EVERYBODY)
         np.testing.assert_allclose(
-            query.total(several, state, row_weights(several, EVERYBODY, None)), alone, rtol=1e-7, atol=1e-9
+            query.total(several, state, row_weights(several, EVERYBODY)), alone, rtol=1e-7, atol=1e-9
         )
-        grid = query.grid(query.bound / RATIO, WEIGHT_BITS)
-        np.testing.assert_array_equal(
-            query.total(several, state, row_weights(several, EVERYBODY, grid), grid),
-            query.total(here, state, np.full((1, OTHERS + 1), 2.0**WEIGHT_BITS), grid),
-        )
+        grid = query.grid(query.bound / RATIO)
+        scales = query.scales(alone.shape[1])
+        exact = query.total(several, state, row_weights(several, EVERYBODY), grid)
+        single = query.total(here, state, EVERYBODY, grid)
+        moved = (exact - single) * grid.unit * (1.0 if scales is None else scales)
+        assert np.abs(moved).max() <= 5e-4 * query.bound / RATIO
 
 
 @pytest.mark.parametrize("name", sorted(ONE))
@@ -165,18 +162,61 @@ def test_rows_that_change_their_person_move_a_sum_by_two_persons_at_most(name):
         moved = np.where(ids == 0, 1, ids)
         moved[0] = 0  # one row stays
         a, b = (
-            query.total(table, state, row_weights(table, EVERYBODY, None))
+            query.total(table, state, row_weights(table, EVERYBODY))
             for table in (
                 Rows(
                     Mapped(rows.X, norm=here.norm),
                     rows.y,
-                    shares=Persons.of(one, 60).shares(rows.X, rows.y, np.random.default_rng(5)),
+                    shares=Persons.of(one, 60).shares(np.random.default_rng(5)),
                 )
                 for one in (ids, moved)
             )
         )
         limit = sensitivity(mechanism(Adjacency.REPLACE_ONE), query)
         assert np.linalg.norm(a - b) <= 2 * limit * (1 + 1e-9)
+
+
+# -- what a row counts ------------------------------------------------------------------------------------------
+
+
+def test_the_rows_of_a_person_count_one_at_most():
+    """In fractions: no tolerance."""
+    for least in (1, 3, 10, 1000):
+        for k in [*range(1, 300), 1000, 4096, 99_991, MAX_ROWS]:
+            (weight,) = row_shares(np.array([k]), least)
+            total = k * Fraction(float(weight))
+            assert total <= 1
+            assert total >= min(Fraction(k, least), 1) * (1 - Fraction(1, 2**47))
+    assert row_shares(np.array([MAX_ROWS + 1]))[0] == 0
+
+
+def test_weights_of_rows_are_clipped_to_the_public_maximum():
+    ids, weight = np.array([5, 5, 7, 9]), np.array([1.0, 9.0, 2.0, 0.0])
+    found = Persons.of(ids, 4, "rows", 4, weight, 4.0).shares(np.random.default_rng(0)).weight
+    np.testing.assert_allclose(found, np.array([0.25, 1.0, 0.5, 0.0]) / 4)
+    alone = Persons.of(None, 4, sample_weight=weight, max_sample_weight=4.0).shares(np.random.default_rng(0))
+    np.testing.assert_allclose(alone.weight, [0.25, 1.0, 0.5, 0.0])
+    np.testing.assert_array_equal(alone.person, np.arange(4))
+
+
+@pytest.mark.parametrize(
+    "ids",
+    [[3, 1, 2], [3.0, 1.0, 2.0], np.array([3, 1, 2], np.int8), np.array([3, 1, 2], object)],
+    ids=["list", "floats", "int8", "objects"],
+)
+def test_numbers_of_persons_follow_from_ids_whatever_their_type(ids):
+    number = Persons.of(ids, 3).shares(np.random.default_rng(4)).person
+    np.testing.assert_array_equal(number, Persons.of(np.array([3, 1, 2]), 3).shares(np.random.default_rng(4)).person)
+    assert sorted(number) == [0, 1, 2]
+
+
+def test_tags_tell_ids_apart_and_their_order_is_a_matter_of_the_key():
+    words = np.array(["a", "b", "ab", "a" * 8, "a" * 9, "", "é"])
+    tags = id_tags(words)
+    assert len({tuple(tag) for tag in tags.tolist()}) == len(words)
+    np.testing.assert_array_equal(tags[:3], id_tags(words[:3]))  # whatever else is beside them
+    orders = {tuple(tag_order(tags, np.array([key, 1], np.uint64)).tolist()) for key in range(200)}
+    assert len(orders) > 150
 
 
 # -- sweeps -----------------------------------------------------------------------------------------------------
@@ -189,17 +229,17 @@ def sweep_moves(cls, adjacency: Adjacency, kind: str, exact: bool, pairs: int = 
         pair = Pair(cls.example(rng, records=OTHERS + 1), rng, kind)
         sweep, w = pair.query, pair.state
         limit = sensitivity(mechanism(adjacency, len(sweep.sizes)), sweep)
-        grid = sweep.grid(limit / RATIO, WEIGHT_BITS) if exact else None
+        grid = sweep.grid(limit / RATIO) if exact else None
         replaced = adjacency is Adjacency.REPLACE_ONE
         other, members = (pair.there, EVERYBODY) if replaced else (pair.here, pair.without())
-        left_rows = pair.here.weighted(row_weights(pair.here, EVERYBODY, grid)[0])
-        right_rows = other.weighted(row_weights(other, members, grid)[0])
+        left_rows = pair.here.weighted(row_weights(pair.here, EVERYBODY)[0])
+        right_rows = other.weighted(row_weights(other, members)[0])
         left, right = sweep.start(left_rows, w), sweep.start(right_rows, w)
         for k in range(len(sweep.sizes)):
             a = sweep.clipped_sum(left_rows, left, k, grid)
             b = sweep.clipped_sum(right_rows, right, k, grid)
             out.append(distance(sweep, grid, a, b) / limit)
-            noisy = a * (1.0 if grid is None else grid.step) + 0.1 * rng.normal(size=a.shape)
+            noisy = a * (1.0 if grid is None else grid.unit) + 0.1 * rng.normal(size=a.shape)
             left, right = sweep.apply(left_rows, left, noisy, k), sweep.apply(right_rows, right, noisy, k)
             np.testing.assert_array_equal(sweep.released(left), sweep.released(right))
     return np.array(out)
@@ -237,8 +277,8 @@ def test_a_session_counts_persons(opened):
     certificate = certify(Mechanism(adjacency="replace-one", ratio=1e9, steps=1, unit="person"))
     found = opened(certificate, records, random_state=0).release(VectorSum(100.0))
     X = np.random.default_rng(3).normal(size=(12, 2))
-    means = X.reshape(4, 3, 2).mean(axis=1)  # up to the unit by which thirds of 2¹⁰ are uneven
-    np.testing.assert_allclose(np.ravel(found), means.sum(axis=0), atol=4 * 3 * np.abs(X).max() / 2**WEIGHT_BITS)
+    means = X.reshape(4, 3, 2).mean(axis=1)
+    np.testing.assert_allclose(np.ravel(found), means.sum(axis=0), atol=1e-5)
 
 
 @pytest.mark.parametrize("order", [0, 1])

@@ -19,6 +19,7 @@ import tacit
 from tacit import _codec, _validate
 from tacit._digits import format_up
 from tacit.accounting.curve import Curve, Gaussian, compose
+from tacit.accounting.groups import describe_groups, group_epsilon
 from tacit.accounting.theorem import EVERY_ITERATE, Assumption, Theorem, theorem_named, theorems
 from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
 from tacit.mechanism import Adjacency, Arithmetic, Part, Plan, Start
@@ -30,11 +31,6 @@ REFERENCE_DELTA = 1e-6
 FORMAT = 1
 _SEAL = object()
 _MAX_COMBINATIONS = 16
-_GROUPS = (2, 5, 10)
-"""Records of one person for which a description says what a promise about one record is worth."""
-_GROUP_ROUNDS = 60
-_LARGEST_EXPONENT = 700.0
-"""e to a larger power leaves the range of floats."""
 
 
 # -- what the registered theorems say about a plan --------------------------------------------------------------
@@ -211,48 +207,16 @@ class Certificate:
         return min(curve.delta(value) for _, curve in self._combinations)
 
     def group_epsilon(self, k: int, delta: float) -> float:
-        """What is promised at this δ to a group of k units, e.g. a person with k rows where each row is a record.
-
-        Moving from one table to the other takes k neighbours. k·μ if Gaussian (Dong et al., *Gaussian differential
-        privacy*); else E = k·ε where δ(ε)·(1 + e^ε + … + e^((k−1)ε)) is at most δ, for an ε that is approached from
-        below.
+        """What is promised at this δ to k units together, e.g. a person with k rows where each row is a record.
 
         Args:
-            k: units in the group.
+            k: how many.
             delta: δ.
 
         Returns:
-            E; infinite if none is found.
+            ε (``tacit.accounting.groups``); infinite if none is found.
         """
-        k, delta = _validate.positive_int(k=k), _validate.delta(delta)
-        gaussian = math.inf if self.mu is None else Gaussian(k * self.mu).epsilon(delta)
-        if k == 1 or self.mu is not None:
-            return min(gaussian, self.epsilon(delta)) if k == 1 else gaussian
-        epsilon = 0.0
-        for _ in range(_GROUP_ROUNDS):
-            if k * epsilon > _LARGEST_EXPONENT:
-                break
-            try:
-                found = self.epsilon(delta / _geometric(epsilon, k))
-            except NotCovered:
-                break
-            at = found * (1 + 1e-5)
-            if self.delta(at) * _geometric(at, k) <= delta:
-                return k * at
-            epsilon = max(found, epsilon)
-        return math.inf
-
-    def _worth(self, delta: float, epsilon: float) -> str:
-        """What is promised to a person with several records, at once: a tighter ``group_epsilon`` may take minutes."""
-        words = []
-        for k in _GROUPS:
-            if self.mu is not None:
-                words.append(f"ε = {format_up(self.group_epsilon(k, delta))} with {k}")
-            elif k * epsilon < _LARGEST_EXPONENT and (grown := delta * _geometric(epsilon, k)) < 1:
-                words.append(f"ε = {format_up(k * epsilon)} at δ = {format_up(grown, 2)} with {k}")
-            else:
-                words.append(f"nothing with {k}")
-        return ", ".join(words)
+        return group_epsilon(self, k, delta)
 
     def _tightest(self, delta: float) -> tuple[float, tuple[Bound, ...]]:
         found: list[tuple[float, tuple[Bound, ...]]] = []
@@ -337,7 +301,7 @@ class Certificate:
             "Enforced means by Tacit's own code where that is what runs; declared is your word.",
         ]
         if self.unit == "record":
-            lines += [f"A person with several records is promised less: {self._worth(d, epsilon)}."]
+            lines += [f"A person with several records is promised less: {describe_groups(self, d, epsilon)}."]
         lines += [f"Note: {mark}." for mark in self.marks]
         return " ".join(lines)
 
@@ -433,11 +397,6 @@ class Certificate:
 
     def __deepcopy__(self, memo: object) -> Certificate:
         return self
-
-
-def _geometric(epsilon: float, k: int) -> float:
-    """1 + e^ε + … + e^((k−1)ε)."""
-    return sum(math.exp(i * epsilon) for i in range(k))
 
 
 def _unpickled(text: str) -> Certificate:

@@ -68,6 +68,5 @@ def split(data: Data, held: int, streams: Streams) -> tuple[Data, Data]:
     first, second = np.sort(order[held:]), np.sort(order[:held])
     if persons is None:
         return Data(rows[first], y[first]), Data(rows[second], y[second])
-    index = [np.flatnonzero(np.isin(persons.codes, part)) for part in (first, second)]
-    train, test = (Data(rows[own], y[own], Persons.of(persons.codes[own], len(own))) for own in index)
-    return train, test
+    (here, some), (there, others) = persons.part(first), persons.part(second)
+    return Data(rows[here], y[here], some), Data(rows[there], y[there], others)

@@ -65,7 +65,7 @@ class Table:
         marks: what the certificate must say about them.
         single_target: whether the target is one column, without an axis of its own.
         unit: "record", or "person" where rows belong to persons.
-        secret_weight: whether it is secret how much all rows count together, though the number of persons is public.
+        secret_weight: whether it is secret how much all rows count together, though the number of records is public.
     """
 
     n: int
@@ -117,7 +117,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     random_state: int | None
     weighting: str = "person"
     max_rows: int | None = None
-    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True}
+    max_sample_weight: float | None = None
+    __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True, "sample_weight": True}
     """Where scikit-learn routes metadata, whose rows are reaches every fit: none falls back to rows by itself."""
     secret_count: ClassVar[bool] = False
     """Whether the family can be fitted under add/remove, where the number of records is secret."""
@@ -205,7 +206,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     # -- the one way ------------------------------------------------------------------------------------------------
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None) -> Self:
         """Fit under the certificate that the parameters ask for.
 
         Values outside public bounds are clipped silently: a message would tell about a record.
@@ -215,12 +216,13 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             y: (rows,) targets or labels.
             groups: whose each row is, one id per row. The certificate is then about persons, who may have several
                 rows (docs/persons.md); without it, about single rows.
+            sample_weight: what each row counts, (rows,), in units of the public ``max_sample_weight``; more is clipped.
 
         Returns:
             The estimator itself.
         """
         draft = copy.copy(self)  # validation writes the names of features there; this model stays as it is
-        table, records = draft._opened(X, y, groups)
+        table, records = draft._opened(X, y, groups, sample_weight)
         budget = draft._budget(table)
         table = _without_secret_count(table, budget)
         certificate, planned = draft._reserved(table, budget)
@@ -251,6 +253,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         sparse: bool = False,
         n_outputs: int | None = None,
         by_person: bool = False,
+        weighted: bool = False,
     ) -> Certificate:
         """What ``fit`` is going to certify for a table of this shape; no record is read.
 
@@ -260,6 +263,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             sparse: whether the table is a sparse matrix, whose zeros must stay zero.
             n_outputs: columns of the target, for regressors of several; one if missing.
             by_person: whether ``fit`` is told whose rows are (``groups``).
+            weighted: whether it is told what rows count (``sample_weight``).
 
         Returns:
             The certificate, without the mark of a seed.
@@ -272,7 +276,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         table = dataclasses.replace(self._shape(n_records, n_features), sparse=sparse)
         if n_outputs is not None and table.classes is None:
             table = dataclasses.replace(table, outputs=_validate.positive_int(n_outputs=n_outputs))
-        table = self._of_persons(table, table.n) if by_person else table
+        check_weighting(self.weighting, self.max_rows)
+        table = self._of_persons(table, table.n, by_person, weighted or (by_person and self.weighting == "rows"))
         budget = self._budget(table)
         return self._reserved(_without_secret_count(table, budget), budget)[0]
 
@@ -296,8 +301,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
                     "adjacency: under add-remove the fit follows a noisy count and must be μ-GDP, which this solver is "
                     "not; use solver='auto', or adjacency='replace-one'"
                     if budget.adjacency is Adjacency.ADD_REMOVE
-                    else "weighting: with weighting='rows' the fit follows a noisy sum of weights and must be μ-GDP, "
-                    "which this solver is not; use solver='auto', or weighting='person'",
+                    else "weighting: with weighting='rows' or sample_weight the fit follows a noisy sum of weights and "
+                    "must be μ-GDP, which this solver is not; use solver='auto', or weighting='person' without weights",
                     axis="adjacency" if budget.adjacency is Adjacency.ADD_REMOVE else "weighting",
                 )
             certificate = certify(_counted_plan(budget), delta=budget.delta)
@@ -305,14 +310,14 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             certificate = certificate.marked(mark)
         return certificate, planned
 
-    def _opened(self, X: Any, y: Any, groups: Any) -> tuple[Table, Records]:
+    def _opened(self, X: Any, y: Any, groups: Any, sample_weight: Any) -> tuple[Table, Records]:
         """The table as a plan may know it, and where its records are; of open records nothing is read."""
         if isinstance(X, Records):
-            table, records = self._see(checked_records(X, y, groups))
+            table, records = self._see(checked_records(X, y, groups, sample_weight))
             name_features(self, X)
             return table, records
         table, X, y = self._read(X, y)
-        table, persons = self._grouped(table, groups)
+        table, persons = self._grouped(table, groups, sample_weight)
         return table, self._records(table, X, y, persons)
 
     def _applied(self, X: Any, function: Callable[[Any], Any], **options: Any) -> Array:
@@ -321,27 +326,29 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
             return np.asarray(function(validate_table(self, X, reset=False, **options)))
         return np.concatenate([function(rows) for rows in rows_to_predict(self, X)])
 
-    def _grouped(self, table: Table, groups: Any) -> tuple[Table, Persons | None]:
-        """The table as one of persons, where ids say whose each row is."""
+    def _grouped(self, table: Table, groups: Any, sample_weight: Any) -> tuple[Table, Persons | None]:
+        """The table as one of persons, where ids say whose each row is, and what rows count."""
         if groups is None:
             for name, default in (("weighting", "person"), ("max_rows", None)):
                 if getattr(self, name) != default:
                     raise InvalidInput(f"{name} has no effect without groups: tell fit whose each row is")
+        if sample_weight is None and self.max_sample_weight is not None:
+            raise InvalidInput("max_sample_weight has no effect without sample_weight: pass that to fit, too")
+        if groups is None and sample_weight is None:
             return table, None
-        persons = Persons.of(groups, table.n, self.weighting, self.max_rows)
-        return self._of_persons(table, persons.n), persons
+        persons = Persons.of(groups, table.n, self.weighting, self.max_rows, sample_weight, self.max_sample_weight)
+        return self._of_persons(table, persons.n, persons.by_person, persons.secret_weight), persons
 
-    def _of_persons(self, table: Table, n: int) -> Table:
-        """The table of n persons."""
-        check_weighting(self.weighting, self.max_rows)
-        secret = self.weighting == "rows"
+    def _of_persons(self, table: Table, n: int, by_person: bool, secret: bool) -> Table:
+        """The table of n persons, or of n records that count differently."""
         if secret and not self.secret_count:
             raise NotCovered(
-                f"weighting: with weighting='rows' it is secret how much all rows count together, but the plan of a "
-                f"{type(self).__name__} is made for it; use weighting='person'",
+                f"weighting: with weighting='rows' or sample_weight it is secret how much all rows count together, but "
+                f"the plan of a {type(self).__name__} is made for it; use weighting='person', without weights",
                 axis="weighting",
             )
-        return dataclasses.replace(table, n=n, unit="person", secret_weight=secret)
+        unit = "person" if by_person else table.unit
+        return dataclasses.replace(table, n=n, unit=unit, secret_weight=secret)
 
     def _counts_first(self, table: Table, budget: Budget) -> bool:
         """Whether how much all records count together is secret, and needed for a plan."""

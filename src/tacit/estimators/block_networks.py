@@ -111,6 +111,7 @@ class DPBlockMLPClassifier(ClassifierMixin, BlockNetworkModel):  # type: ignore[
         arithmetic: str = "exact",
         weighting: str = "person",
         max_rows: int | None = None,
+        max_sample_weight: float | None = None,
         ledger: Ledger | None = None,
         progress: bool | None = None,
         random_state: int | None = None,
@@ -140,6 +141,7 @@ class DPBlockMLPClassifier(ClassifierMixin, BlockNetworkModel):  # type: ignore[
         self.arithmetic = arithmetic
         self.weighting = weighting
         self.max_rows = max_rows
+        self.max_sample_weight = max_sample_weight
         self.ledger = ledger
         self.progress = progress
         self.random_state = random_state
@@ -227,6 +229,7 @@ class DPBlockMLPRegressor(RegressorMixin, BlockNetworkModel):  # type: ignore[mi
         arithmetic: str = "exact",
         weighting: str = "person",
         max_rows: int | None = None,
+        max_sample_weight: float | None = None,
         ledger: Ledger | None = None,
         progress: bool | None = None,
         random_state: int | None = None,
@@ -255,6 +258,7 @@ class DPBlockMLPRegressor(RegressorMixin, BlockNetworkModel):  # type: ignore[mi
         self.arithmetic = arithmetic
         self.weighting = weighting
         self.max_rows = max_rows
+        self.max_sample_weight = max_sample_weight
         self.ledger = ledger
         self.progress = progress
         self.random_state = random_state

@@ -88,6 +88,7 @@ class DPLogisticRegression(LinearClassifier):
         arithmetic: str = "exact",
         weighting: str = "person",
         max_rows: int | None = None,
+        max_sample_weight: float | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -106,6 +107,7 @@ class DPLogisticRegression(LinearClassifier):
         self.arithmetic = arithmetic
         self.weighting = weighting
         self.max_rows = max_rows
+        self.max_sample_weight = max_sample_weight
         self.ledger = ledger
         self.random_state = random_state
 
@@ -160,6 +162,7 @@ class DPLinearSVC(LinearClassifier):
         arithmetic: str = "exact",
         weighting: str = "person",
         max_rows: int | None = None,
+        max_sample_weight: float | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -178,6 +181,7 @@ class DPLinearSVC(LinearClassifier):
         self.arithmetic = arithmetic
         self.weighting = weighting
         self.max_rows = max_rows
+        self.max_sample_weight = max_sample_weight
         self.ledger = ledger
         self.random_state = random_state
 

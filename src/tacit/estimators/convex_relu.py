@@ -146,6 +146,7 @@ class DPConvexReLUClassifier(_Gated, OutputClassifier):
         arithmetic: str = "float",
         weighting: str = "person",
         max_rows: int | None = None,
+        max_sample_weight: float | None = None,
         ledger: Ledger | None = None,
         progress: bool | None = None,
         random_state: int | None = None,
@@ -171,6 +172,7 @@ class DPConvexReLUClassifier(_Gated, OutputClassifier):
         self.arithmetic = arithmetic
         self.weighting = weighting
         self.max_rows = max_rows
+        self.max_sample_weight = max_sample_weight
         self.ledger = ledger
         self.progress = progress
         self.random_state = random_state
@@ -227,6 +229,7 @@ class DPConvexReLURegressor(RegressorMixin, _Gated):  # type: ignore[misc]
         arithmetic: str = "float",
         weighting: str = "person",
         max_rows: int | None = None,
+        max_sample_weight: float | None = None,
         ledger: Ledger | None = None,
         progress: bool | None = None,
         random_state: int | None = None,
@@ -251,6 +254,7 @@ class DPConvexReLURegressor(RegressorMixin, _Gated):  # type: ignore[misc]
         self.arithmetic = arithmetic
         self.weighting = weighting
         self.max_rows = max_rows
+        self.max_sample_weight = max_sample_weight
         self.ledger = ledger
         self.progress = progress
         self.random_state = random_state

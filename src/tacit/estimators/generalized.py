@@ -79,6 +79,7 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
         arithmetic: str = "exact",
         weighting: str = "person",
         max_rows: int | None = None,
+        max_sample_weight: float | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -101,6 +102,7 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
         self.arithmetic = arithmetic
         self.weighting = weighting
         self.max_rows = max_rows
+        self.max_sample_weight = max_sample_weight
         self.ledger = ledger
         self.random_state = random_state
 

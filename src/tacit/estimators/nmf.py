@@ -154,6 +154,7 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         arithmetic: str = "exact",
         weighting: str = "person",
         max_rows: int | None = None,
+        max_sample_weight: float | None = None,
         ledger: Ledger | None = None,
         progress: bool | None = None,
         random_state: int | None = None,
@@ -174,6 +175,7 @@ class DPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, PrivateEstimator)
         self.arithmetic = arithmetic
         self.weighting = weighting
         self.max_rows = max_rows
+        self.max_sample_weight = max_sample_weight
         self.ledger = ledger
         self.progress = progress
         self.random_state = random_state

@@ -159,7 +159,7 @@ class OneRelease(PrivateEstimator):
 
     def _records(self, table: Table, X: Any, y: Any, persons: Persons | None) -> InMemory:
         options = {"ensure_2d": False} if self.column else {}
-        rows = table.n if persons is None else len(persons.codes)
+        rows = table.n if persons is None or persons.codes is None else len(persons.codes)
         return InMemory.unread(
             rows, lambda: (validate_table(self, X, dtype=np.float64, **options).reshape(rows, -1), None), persons
         )

@@ -59,6 +59,7 @@ class DPPoissonRegressor(LinearRegressor):
         arithmetic: str = "exact",
         weighting: str = "person",
         max_rows: int | None = None,
+        max_sample_weight: float | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -76,6 +77,7 @@ class DPPoissonRegressor(LinearRegressor):
         self.arithmetic = arithmetic
         self.weighting = weighting
         self.max_rows = max_rows
+        self.max_sample_weight = max_sample_weight
         self.ledger = ledger
         self.random_state = random_state
 
@@ -119,6 +121,7 @@ class DPGammaRegressor(DPPoissonRegressor):
         arithmetic: str = "exact",
         weighting: str = "person",
         max_rows: int | None = None,
+        max_sample_weight: float | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -137,6 +140,7 @@ class DPGammaRegressor(DPPoissonRegressor):
             arithmetic=arithmetic,
             weighting=weighting,
             max_rows=max_rows,
+            max_sample_weight=max_sample_weight,
             ledger=ledger,
             random_state=random_state,
         )

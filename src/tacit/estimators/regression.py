@@ -80,6 +80,7 @@ class DPElasticNet(LinearRegressor):
         arithmetic: str = "exact",
         weighting: str = "person",
         max_rows: int | None = None,
+        max_sample_weight: float | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -98,6 +99,7 @@ class DPElasticNet(LinearRegressor):
         self.arithmetic = arithmetic
         self.weighting = weighting
         self.max_rows = max_rows
+        self.max_sample_weight = max_sample_weight
         self.ledger = ledger
         self.random_state = random_state
 
@@ -137,6 +139,7 @@ class DPLasso(LinearRegressor):
         arithmetic: str = "exact",
         weighting: str = "person",
         max_rows: int | None = None,
+        max_sample_weight: float | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -154,6 +157,7 @@ class DPLasso(LinearRegressor):
         self.arithmetic = arithmetic
         self.weighting = weighting
         self.max_rows = max_rows
+        self.max_sample_weight = max_sample_weight
         self.ledger = ledger
         self.random_state = random_state
 
@@ -192,6 +196,7 @@ class DPRidge(LinearRegressor):
         arithmetic: str = "exact",
         weighting: str = "person",
         max_rows: int | None = None,
+        max_sample_weight: float | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -209,6 +214,7 @@ class DPRidge(LinearRegressor):
         self.arithmetic = arithmetic
         self.weighting = weighting
         self.max_rows = max_rows
+        self.max_sample_weight = max_sample_weight
         self.ledger = ledger
         self.random_state = random_state
 
@@ -243,6 +249,7 @@ class DPLinearRegression(LinearRegressor):
         arithmetic: str = "exact",
         weighting: str = "person",
         max_rows: int | None = None,
+        max_sample_weight: float | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -259,6 +266,7 @@ class DPLinearRegression(LinearRegressor):
         self.arithmetic = arithmetic
         self.weighting = weighting
         self.max_rows = max_rows
+        self.max_sample_weight = max_sample_weight
         self.ledger = ledger
         self.random_state = random_state
 
@@ -300,6 +308,7 @@ class DPHuberRegressor(LinearRegressor):
         arithmetic: str = "exact",
         weighting: str = "person",
         max_rows: int | None = None,
+        max_sample_weight: float | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -318,6 +327,7 @@ class DPHuberRegressor(LinearRegressor):
         self.arithmetic = arithmetic
         self.weighting = weighting
         self.max_rows = max_rows
+        self.max_sample_weight = max_sample_weight
         self.ledger = ledger
         self.random_state = random_state
 

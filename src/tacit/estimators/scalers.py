@@ -73,6 +73,7 @@ class DPStandardScaler(ScalerMixin, OneRelease):
         arithmetic: str = "exact",
         weighting: str = "person",
         max_rows: int | None = None,
+        max_sample_weight: float | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -84,6 +85,7 @@ class DPStandardScaler(ScalerMixin, OneRelease):
         self.arithmetic = arithmetic
         self.weighting = weighting
         self.max_rows = max_rows
+        self.max_sample_weight = max_sample_weight
         self.ledger = ledger
         self.random_state = random_state
 
@@ -158,6 +160,7 @@ class DPQuantileScaler(ScalerMixin, OneRelease):
         arithmetic: str = "exact",
         weighting: str = "person",
         max_rows: int | None = None,
+        max_sample_weight: float | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -173,6 +176,7 @@ class DPQuantileScaler(ScalerMixin, OneRelease):
         self.arithmetic = arithmetic
         self.weighting = weighting
         self.max_rows = max_rows
+        self.max_sample_weight = max_sample_weight
         self.ledger = ledger
         self.random_state = random_state
 

@@ -114,7 +114,8 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             nothing beside the training.
         adjacency: "replace-one" or "zero-out".
         n_jobs: processes, as in joblib.
-        arithmetic: "exact" or "float", of scores and candidates; by default that of the estimator.
+        arithmetic: "exact" or "float", of scores and candidates; by default that of the estimator, and "float" where
+            ``fit`` is told whose rows are.
         ledger: a ``tacit.Ledger``; the search reserves (ε, δ) there before it reads a record.
         random_state: None for private noise; an integer makes searches repeatable and marks the certificate "not
             private: seeded".
@@ -202,7 +203,7 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         n = X.shape[0] if persons is None else persons.n
         m, d, unit = self.mean_trials, self._delta(n), "record" if persons is None else "person"
         held = 0 if self.holdout is None else held_out(self.holdout, n)
-        numbers = self._arithmetic()
+        numbers = self._arithmetic(persons is not None)
         if persons is not None and numbers is Arithmetic.EXACT:
             raise NotCovered(
                 "arithmetic: a model's predictions may round a row by its place, and with groups the number of rows is "
@@ -211,7 +212,7 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
             )
         costs = calibrated(float(self.epsilon), d, _validate.positive(mean_trials=m), relation, share, numbers, unit)
         shape = (n - held, X.shape[1], sparse.issparse(X), persons is not None)
-        check = functools.partial(self._checked, self._fixed(costs.train, d, classes), shape, costs, marks)
+        check = functools.partial(self._checked, self._fixed(costs.train, d, classes, numbers), shape, costs, marks)
         for point in corners(spaces):
             check(point, None)
         streams = Streams(self.random_state)
@@ -279,17 +280,19 @@ class DPSelection(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
         check_parameters(self, n)
         return _validate.delta(self.delta)
 
-    def _arithmetic(self) -> Arithmetic:
-        """The search's own, or the estimator's; an estimator that states none runs in floating point."""
+    def _arithmetic(self, by_person: bool) -> Arithmetic:
+        """The search's own, or the estimator's; one that states none, and persons', runs in floating point."""
+        if self.arithmetic is None and by_person:
+            return Arithmetic.FLOAT
         own = self.estimator.get_params().get("arithmetic", "float")
         return Arithmetic.parse(own if self.arithmetic is None else self.arithmetic)
 
-    def _fixed(self, train: float, delta: float, classes: Any) -> dict[str, Any]:
+    def _fixed(self, train: float, delta: float, classes: Any, numbers: Arithmetic) -> dict[str, Any]:
         """What the search sets for every candidate."""
         allowed = dict(zip(("epsilon", "delta"), gdp_to_dp(train, delta), strict=True))
         fixed: dict[str, Any] = {**allowed, "adjacency": Adjacency.parse(self.adjacency).value, "ledger": None}
         if "arithmetic" in self.estimator.get_params():
-            fixed["arithmetic"] = self._arithmetic().value
+            fixed["arithmetic"] = numbers.value
         if "progress" in self.estimator.get_params():
             fixed["progress"] = False  # bars would count candidates
         if classes is not None:

@@ -41,6 +41,7 @@ class _Statistic(OneRelease):
         arithmetic: str,
         weighting: str,
         max_rows: int | None,
+        max_sample_weight: float | None,
         ledger: Ledger | None,
         random_state: int | None,
     ) -> None:
@@ -51,6 +52,7 @@ class _Statistic(OneRelease):
         self.arithmetic = arithmetic
         self.weighting = weighting
         self.max_rows = max_rows
+        self.max_sample_weight = max_sample_weight
         self.ledger = ledger
         self.random_state = random_state
 
@@ -60,9 +62,9 @@ class _Statistic(OneRelease):
     def _fitted(self, planned: Any, solution: Any, table: Table) -> dict[str, Any]:
         return {"value_": solution}
 
-    def answer(self, x: Any, groups: Any) -> tuple[Any, Certificate]:
+    def answer(self, x: Any, groups: Any, sample_weight: Any) -> tuple[Any, Certificate]:
         """Fit; a number for one column, an array for a table."""
-        self.fit(x, groups=groups)
+        self.fit(x, groups=groups, sample_weight=sample_weight)
         column = not isinstance(x, Records) and len(shape_of(x)) == 1
         value = self.value_[..., 0] if column else self.value_
         return (float(value) if value.ndim == 0 else value), self.certificate_
@@ -101,10 +103,22 @@ class _Quantiles(_Statistic):
         arithmetic: str,
         weighting: str,
         max_rows: int | None,
+        max_sample_weight: float | None,
         ledger: Ledger | None,
         random_state: int | None,
     ) -> None:
-        super().__init__(epsilon, delta, bounds, adjacency, arithmetic, weighting, max_rows, ledger, random_state)
+        super().__init__(
+            epsilon,
+            delta,
+            bounds,
+            adjacency,
+            arithmetic,
+            weighting,
+            max_rows,
+            max_sample_weight,
+            ledger,
+            random_state,
+        )
         self.levels = levels
         self.bins = bins
         self.grid = grid
@@ -127,8 +141,10 @@ def private_mean(
     adjacency: str = "replace-one",
     arithmetic: str = "exact",
     groups: Any = None,
+    sample_weight: Any = None,
     weighting: str = "person",
     max_rows: int | None = None,
+    max_sample_weight: float | None = None,
     ledger: Ledger | None = None,
     random_state: int | None = None,
 ) -> tuple[Any, Certificate]:
@@ -149,8 +165,10 @@ def private_mean(
         adjacency: the relation.
         arithmetic: "exact": sums of integers and noise with exact probabilities, or "float" (docs/exact.md).
         groups: whose each row is; the certificate is then about persons (docs/persons.md).
+        sample_weight: what each row counts, in units of ``max_sample_weight``; or None.
         weighting: "person": everybody counts once, or "rows": each row counts 1/``max_rows``.
-        max_rows: rows of a person that count, for "rows"; public.
+        max_rows: rows that a person is taken to have at least, for "rows"; public.
+        max_sample_weight: the weight that counts 1, and that larger ones are clipped to; public.
         ledger: a Ledger, charged before any record is read.
         random_state: None, or a seed (not private).
 
@@ -161,9 +179,10 @@ def private_mean(
     >>> abs(mean - 3.0) < 0.3, round(certificate.epsilon(1e-6), 6)
     (True, 1.0)
     """
-    return _Mean(epsilon, delta, bounds, adjacency, arithmetic, weighting, max_rows, ledger, random_state).answer(
-        x, groups
+    model = _Mean(
+        epsilon, delta, bounds, adjacency, arithmetic, weighting, max_rows, max_sample_weight, ledger, random_state
     )
+    return model.answer(x, groups, sample_weight)
 
 
 def private_variance(
@@ -175,8 +194,10 @@ def private_variance(
     adjacency: str = "replace-one",
     arithmetic: str = "exact",
     groups: Any = None,
+    sample_weight: Any = None,
     weighting: str = "person",
     max_rows: int | None = None,
+    max_sample_weight: float | None = None,
     ledger: Ledger | None = None,
     random_state: int | None = None,
 ) -> tuple[Any, Certificate]:
@@ -194,8 +215,10 @@ def private_variance(
         adjacency: the relation.
         arithmetic: "exact": sums of integers and noise with exact probabilities, or "float" (docs/exact.md).
         groups: whose each row is; the certificate is then about persons (docs/persons.md).
+        sample_weight: what each row counts, in units of ``max_sample_weight``; or None.
         weighting: "person": everybody counts once, or "rows": each row counts 1/``max_rows``.
-        max_rows: rows of a person that count, for "rows"; public.
+        max_rows: rows that a person is taken to have at least, for "rows"; public.
+        max_sample_weight: the weight that counts 1, and that larger ones are clipped to; public.
         ledger: a Ledger, charged before any record is read.
         random_state: None, or a seed (not private).
 
@@ -203,9 +226,10 @@ def private_variance(
         A number, or (p,), between 0 and a quarter of the squared width; and the certificate. It is 0 where noise hides
         the variance: it is unbiased up to this clamping and the noise in the mean.
     """
-    return _Variance(epsilon, delta, bounds, adjacency, arithmetic, weighting, max_rows, ledger, random_state).answer(
-        x, groups
+    model = _Variance(
+        epsilon, delta, bounds, adjacency, arithmetic, weighting, max_rows, max_sample_weight, ledger, random_state
     )
+    return model.answer(x, groups, sample_weight)
 
 
 def private_quantiles(
@@ -221,8 +245,10 @@ def private_quantiles(
     adjacency: str = "replace-one",
     arithmetic: str = "exact",
     groups: Any = None,
+    sample_weight: Any = None,
     weighting: str = "person",
     max_rows: int | None = None,
+    max_sample_weight: float | None = None,
     ledger: Ledger | None = None,
     random_state: int | None = None,
 ) -> tuple[Any, Certificate]:
@@ -249,8 +275,10 @@ def private_quantiles(
         adjacency: the relation.
         arithmetic: "exact": sums of integers and noise with exact probabilities, or "float" (docs/exact.md).
         groups: whose each row is; the certificate is then about persons (docs/persons.md).
+        sample_weight: what each row counts, in units of ``max_sample_weight``; or None.
         weighting: "person": everybody counts once, or "rows": each row counts 1/``max_rows``.
-        max_rows: rows of a person that count, for "rows"; public.
+        max_rows: rows that a person is taken to have at least, for "rows"; public.
+        max_sample_weight: the weight that counts 1, and that larger ones are clipped to; public.
         ledger: a Ledger, charged before any record is read.
         random_state: None, or a seed (not private).
 
@@ -275,6 +303,7 @@ def private_quantiles(
         arithmetic,
         weighting,
         max_rows,
+        max_sample_weight,
         ledger,
         random_state,
-    ).answer(x, groups)
+    ).answer(x, groups, sample_weight)

@@ -43,13 +43,14 @@ class FederatedModel(DPNMF):
     split_: str
     item_names_: tuple[str, ...] | None
 
-    def fit(self, X: Any, y: Any = None, groups: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, groups: Any = None, sample_weight: Any = None) -> Self:
         """Refused: rows are at the nodes.
 
         Args:
             X: not read.
             y: not read.
             groups: not read.
+            sample_weight: not read.
 
         Raises:
             InvalidInput: always.

@@ -2,8 +2,8 @@
 
 X is (n, p) in Fortran order (float64 or float32), or a canonical CSC matrix (float64 ``data``, int32 ``indices``, int64
 ``indptr``, no duplicate entries: a duplicate would be clipped twice). Losses go by code. Inputs are trusted: finite, of
-one length, indices in range. With a ``unit`` sums and noise are integers on that grid. ``weights`` say what each record
-counts once it is clipped (and rounded); integers on a grid, where sums are in steps of ``step_of_sums``.
+one length, indices in range. With a ``unit`` sums and noise are integers on that grid. ``weights``, from 0 to 1, say
+what each record counts: terms are multiplied by them once they are clipped, and before they are rounded.
 """
 
 from __future__ import annotations
@@ -43,18 +43,14 @@ def _kind(loss: int, parameter: float) -> tuple[Tag, Shape]:
     return (0,) * loss, (float(low), float(high), 1.0 / parameter if loss == SMOOTHED_HINGE else 0.0)
 
 
-def _lattice(
-    unit: float | None, noise: Noise | None = None, weights: Weights = None, step: float | None = None
-) -> tuple[Lattice, type]:
+def _lattice(unit: float | None, noise: Noise | None = None) -> tuple[Lattice, type]:
     """The grid as kernels want it, and the type of its sums, which noise must have, too."""
     if unit is not None and not (math.frexp(unit)[0] == 0.5 and unit * 2.0 ** (PRODUCT_BITS - 1) >= 1.0):
         raise ValueError(f"unit must be a power of two, 2**-39 or more, so that sums of integers are exact: got {unit}")
-    if weights is not None and unit is not None and not (step is not None and step <= unit):
-        raise ValueError("integers that count differently are in steps of a part of the unit: state it")
     kind = np.float64 if unit is None else np.int64
     if noise is not None and noise.dtype != kind:
         raise ValueError(f"noise must be {np.dtype(kind)} here, got {noise.dtype}")
-    return (1.0,) if unit is None else (float(unit if step is None else step), 1.0 / unit), kind
+    return (1.0,) if unit is None else (float(unit), 1.0 / unit), kind
 
 
 def _columns(X: Matrix) -> Matrix:
@@ -88,13 +84,12 @@ def sweep_dense(
     total: Array,
     unit: float | None = None,
     weights: Weights = None,
-    step_of_sums: float | None = None,
 ) -> None:
     """One update for each entry of ``order``; moves w and z, adds to ``total`` the sum of w over all updates.
 
     ``noise`` is that of G, or integers in units of the grid.
     """
-    rules, (grid, _) = (clip, step, step_l1, step_l2, low, high), _lattice(unit, noise, weights, step_of_sums)
+    rules, (grid, _) = (clip, step, step_l1, step_l2, low, high), _lattice(unit, noise)
     sweeps.sweep(*_kind(loss, parameter), grid, weights, _columns(X), z, w, order, noise, rules, total)
 
 
@@ -118,10 +113,9 @@ def sweep_sparse(
     total: Array,
     unit: float | None = None,
     weights: Weights = None,
-    step_of_sums: float | None = None,
 ) -> None:
     """As ``sweep_dense``; touches only the non-zeros of a column, and an empty column is noised all the same."""
-    rules, (grid, _) = (clip, step, step_l1, step_l2, low, high), _lattice(unit, noise, weights, step_of_sums)
+    rules, (grid, _) = (clip, step, step_l1, step_l2, low, high), _lattice(unit, noise)
     X = (data, indices, indptr)
     sweeps.sweep_sparse(*_kind(loss, parameter), grid, weights, X, z[:n], w, order, noise, rules, total)
 

@@ -49,7 +49,7 @@ def person_integers(
     W: Array,
     squares: Array,
     weight: float,
-    inside: float,
+    inside: tuple[float, float],
     longest: float,
     units: tuple[float, float],
     nearest: bool,
@@ -57,21 +57,21 @@ def person_integers(
 ) -> tuple[Array, Integers]:
     """Clipped factors v = f·w in units of a grid, rounded toward zero, and Σ vwᵀ, rounded row by row.
 
-    f = min(1, inside/‖w‖√(α²‖w‖² + ‖x‖²)), or less where ‖v‖ would exceed ``longest``; 0 where it is not finite.
-    Each row is a function of its own row, to the bit.
+    A row that counts n ≤ 1 has f = min(n, (n·C − slack)/‖w‖√(α²‖w‖² + ‖x‖²)), or less where ‖v‖ would exceed
+    ``longest``; 0 where it is negative or not finite. Each row is a function of its own row, to the bit.
 
     Args:
         W: (m, k), non-negative, at most 1 long.
         squares: (m,), ‖x‖² of what w is multiplied with, or more.
         weight: α.
-        inside: the longest (α·vwᵀ, vxᵀ).
+        inside: C, of (α·vwᵀ, vxᵀ), and the slack for what rounding of a row may add to it.
         longest: of v.
         units: of v and of vwᵀ, powers of two.
         nearest: whether vwᵀ is rounded to the nearest instead of toward zero.
-        counts: (m,), how often each row counts, once it was rounded: integers.
+        counts: (m,), what each row counts, from 0 to 1.
 
     Returns:
-        v (m, k), each as often as it counts, and the sum (k, k); both integers.
+        v (m, k), and the sum (k, k); both integers.
     """
     m, k = W.shape
     V, total = np.zeros((m, k)), np.zeros((k, k), np.int64)
@@ -81,8 +81,9 @@ def person_integers(
         for j in range(k):
             square += W[i, j] * W[i, j]
         norm, length = np.sqrt(square * (weight * weight * square + squares[i])), np.sqrt(square)
-        factor = inside / norm if norm > inside else 1.0
-        factor = min(factor, longest / length) if length > longest else factor
+        own = counts[i] * inside[0] - inside[1]
+        factor = own / norm if counts[i] * norm > own else counts[i]
+        factor = min(factor, longest / length) if factor * length > longest else factor
         if not (0.0 < length < np.inf and norm < np.inf and factor > 0.0):
             continue
         for j in range(k):
@@ -93,9 +94,7 @@ def person_integers(
             v = V[i, j] * ratio
             for l in range(k):
                 entry = v * W[i, l]
-                total[j, l] += np.int64(np.rint(entry) if nearest else np.trunc(entry)) * np.int64(counts[i])
-        for j in range(k):
-            V[i, j] *= counts[i]
+                total[j, l] += np.int64(np.rint(entry) if nearest else np.trunc(entry))
     return V, total
 
 

@@ -41,11 +41,12 @@ def lattice_total(contributions: Array, batch: NDArray[Any], bound: float, unit:
     """Σ over the batch of contributions, each scaled down to ℓ2 norm ``bound`` and rounded toward zero to a grid.
 
     Rounding toward zero never lengthens. The norm is measured in float64, so vectors are clipped to C(1 − (d+8)2⁻⁵²):
-    more than rounding can hide. A contribution that is not finite counts as zero.
+    more than rounding can hide. A contribution that is not finite counts as zero. One that counts less than 1 is
+    multiplied by its weight before it is rounded, so that weights that add up to 1 give at most C.
 
     Args:
         contributions: (replicas, records, size).
-        batch: (replicas, records), booleans or integer weights.
+        batch: (replicas, records), booleans or weights from 0 to 1.
         bound: C.
         unit: g, a power of two.
 
@@ -70,9 +71,9 @@ def lattice_total(contributions: Array, batch: NDArray[Any], bound: float, unit:
             for j in range(size):
                 square += (contributions[r, i, j] / top) ** 2
             norm = top * np.sqrt(square)
-            scale = inside / norm if norm > inside else 1.0
+            scale, weight = inside / norm if norm > inside else 1.0, np.float64(batch[r, i])
             for j in range(size):
-                out[r, j] += np.int64(np.trunc(contributions[r, i, j] * scale / unit)) * np.int64(batch[r, i])
+                out[r, j] += np.int64(np.trunc(contributions[r, i, j] * scale * weight / unit))
     return out
 
 
@@ -231,7 +232,7 @@ def capped_integers(values: Array, factors: Array, longest: Array) -> Array:
     Args:
         values: (m,).
         factors: (m,).
-        longest: (m,), integers; infinite where the factor is zero.
+        longest: (m,), integers; infinite, or not a number, only where the factor is zero.
 
     Returns:
         (m,) integers, as float64.
@@ -253,38 +254,36 @@ def _sum(values: Array) -> float:
 
 
 @jit
-def moment_sums(
-    X: NDArray[Any], low: Array, high: Array, centre: Array, half: Array, weights: Array, unit: float
-) -> Integers:
-    """Σ of weights times v = (x − centre)/half and its square, both rounded toward zero to a grid.
+def moment_sums(X: NDArray[Any], low: Array, high: Array, centre: Array, half: Array, roots: Array) -> Integers:
+    """Σ a·b and Σ b² with a = ⌊2ᵇ√w⌋ and b = a·v to the nearest, v = (x − centre)/half: moments of v in units of 4⁻ᵇ.
 
-    Entries are brought into their column's interval first; the square is that of the rounded v.
+    Entries are brought into their column's interval first, so that |b| ≤ a.
 
     Args:
-        X: (m, p), in any order, finite.
+        X: (m, p), in any order; an entry that is not a number counts as zero.
         low: (p,), the smallest values.
         high: (p,), the largest.
         centre: (p,).
         half: (p,), infinite for columns that contribute nothing.
-        weights: (m,) integers, as float64.
-        unit: g.
+        roots: (m,), the integers a, at most 2²⁰.
 
     Returns:
-        (2p,), in units of g: first moments, then second.
+        (2p,), in units of 4⁻ᵇ: first moments, then second.
     """
     m, p = X.shape
     out = np.zeros(2 * p, np.int64)
     v, square = np.empty(FLUSH), np.empty(FLUSH)
     for j in range(p):
-        a, b, c, h = low[j], high[j], centre[j], half[j]
+        least, most, c, h = low[j], high[j], centre[j], half[j]
         for first in range(0, m, FLUSH):
             size = min(FLUSH, m - first)
             for i in range(size):
-                u = (min(max(np.float64(X[first + i, j]), a), b) - c) / h
-                q = np.trunc(min(max(u, -1.0), 1.0) / unit)
-                v[i] = q * weights[first + i]
-                u = q * unit
-                square[i] = np.trunc(u * u / unit) * weights[first + i]
+                a = roots[first + i]
+                u = (min(max(np.float64(X[first + i, j]), least), most) - c) / h
+                b = np.rint(min(max(u, -1.0), 1.0) * a)
+                b = b if b == b else 0.0
+                v[i] = b * a
+                square[i] = b * b
             out[j] += np.int64(_sum(v[:size]))
             out[p + j] += np.int64(_sum(square[:size]))
     return out
@@ -295,9 +294,9 @@ def square_sums(X: NDArray[Any], ratio: Array, weights: Array, unit: float) -> I
     """Σ of weights times min((x·ratio)², 1), rounded toward zero to a grid.
 
     Args:
-        X: (m, p), in any order.
+        X: (m, p), in any order; an entry that is not a number counts as zero.
         ratio: (p,).
-        weights: (m,) integers, as float64.
+        weights: (m,), from 0 to 1.
         unit: g.
 
     Returns:
@@ -312,6 +311,6 @@ def square_sums(X: NDArray[Any], ratio: Array, weights: Array, unit: float) -> I
             size = min(FLUSH, m - first)
             for i in range(size):
                 u = np.float64(X[first + i, j]) * r
-                square[i] = np.trunc(min(u * u, 1.0) / unit) * weights[first + i]
+                square[i] = np.trunc(min(u * u, 1.0) * weights[first + i] / unit) if u == u else 0.0
             out[j] += np.int64(_sum(square[:size]))
     return out

@@ -158,11 +158,11 @@ def outer_sums(G: Table, gates: Table, X: Table) -> Array:
 
 
 def integer_sums_of_products(T: Array, gates: Table, U: Table) -> NDArray[np.int64]:
-    """``outer_sums`` of integers, exact.
+    """``outer_sums`` of integers, exact: no product exceeds 2⁴⁰.
 
     Args:
         T: (m, K) integers.
-        gates: (m, P) integers: 0 where a gate is shut, else what a row counts; no product of the three exceeds 2⁴⁰.
+        gates: (m, P) of zeros and ones.
         U: (m, d) integers.
 
     Returns:

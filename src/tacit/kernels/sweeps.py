@@ -16,8 +16,8 @@ and whatever z holds, ±∞ and NaN included, no term leaves [−clip, clip]. A 
 other derivatives are bounded and saturate (NaN counts as the upper end of z).
 
 On a grid of unit g = 2^e, 1/g ≤ 2³⁹, a term is the integer v/(clipⱼ·g), brought into ±1/g and rounded toward zero; sums
-are int64 (``FLUSH`` terms add up exactly in float64), and G + noise above is clipⱼ·g·(q + R), R integer noise. Where
-records count integers of up to b bits each (rows of persons), 1/g ≤ 2³⁹⁻ᵇ, and q + R are in steps of g/2ᵇ.
+are int64 (``FLUSH`` terms add up exactly in float64), and G + noise above is clipⱼ·g·(q + R), R integer noise. A term
+of a record that counts less than 1 (a row of a person) is multiplied by its weight before it is rounded.
 
 The compiler may reorder sums and do nothing else: it fuses no operation that is not written as ``fma``, and assumes
 away no NaN. So zᵢ and the term of record i are functions of its own entries and of released numbers to the bit,
@@ -62,7 +62,7 @@ Rules = tuple[Array, Array, Array, Array, Array, Array]  # clip, step, step_l1, 
 Noise = NDArray[np.float64] | NDArray[np.int64]  # integers on a grid
 Tag = tuple[int, ...]
 Shape = tuple[float, float, float]
-Lattice = tuple[float, ...]  # (1.0,) in floating point, (step, 1/g) on a grid: its length is known to the compiler
+Lattice = tuple[float, ...]  # (1.0,) in floating point, (g, 1/g) on a grid: its length is known to the compiler
 Weights = NDArray[np.float64] | None  # what each record counts; None, which compiles a copy of its own, for 1
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -154,8 +154,14 @@ def _limits(grid: Lattice, clip: float) -> tuple[float, float]:
 
 
 @_inline
-def _bounded(grid: Lattice, v: float, scale: float, limit: float) -> float:
-    return _clipped(v, limit) if len(grid) == 1 else np.trunc(_clipped(v * scale, limit))
+def _counted(v: float, weights: Weights, i: int) -> float:
+    return v if weights is None else v * weights[i]
+
+
+@_inline
+def _bounded(grid: Lattice, v: float, scale: float, limit: float, weights: Weights, i: int) -> float:
+    u = _counted(_clipped(v if len(grid) == 1 else v * scale, limit), weights, i)
+    return u if len(grid) == 1 else np.trunc(u)
 
 
 @_inline
@@ -165,18 +171,12 @@ def _gradient(grid: Lattice, noisy: float, clip: float) -> float:
 
 
 @_inline
-def _counted(v: float, weights: Weights, i: int) -> float:
-    return v if weights is None else v * weights[i]
-
-
-@_inline
 def _cut(weights: Weights, first: int, last: int) -> Weights:
     return None if weights is None else weights[first:last]
 
 
 @_inline
-def _rows_at_once(grid: Lattice, n: int) -> int:
-    """How many terms a float adds up: all of them, or as many integers as are exact."""
+def _rows_at_once(grid: Lattice, n: int) -> int:  # how many terms a float adds up: all, or as many as are exact
     return max(n, 1) if len(grid) == 1 else FLUSH
 
 
@@ -186,7 +186,7 @@ def _part(
 ) -> float:
     total = 0.0
     for i in range(z.size):
-        total += _counted(_bounded(grid, _term(tag, shape, z[i], x[i]), scale, limit), weights, i)
+        total += _bounded(grid, _term(tag, shape, z[i], x[i]), scale, limit, weights, i)
     return total
 
 
@@ -236,7 +236,7 @@ def _moving_part(
     for i in range(z.size):
         zi = _fused(delta, previous[i], z[i])
         z[i] = zi
-        total += _counted(_bounded(grid, _term(tag, shape, zi, x[i]), scale, limit), weights, i)
+        total += _bounded(grid, _term(tag, shape, zi, x[i]), scale, limit, weights, i)
     return total
 
 
@@ -291,7 +291,7 @@ def _part_sparse(
 ) -> float:
     total = 0.0
     for i in range(data.size):
-        total += _counted(_bounded(grid, _term(tag, shape, z[rows[i]], data[i]), scale, limit), weights, rows[i])
+        total += _bounded(grid, _term(tag, shape, z[rows[i]], data[i]), scale, limit, weights, rows[i])
     return total
 
 
@@ -365,14 +365,14 @@ def _scale(d: float, square: float) -> float:
 @_inline
 def _shrink(grid: Lattice, m: int) -> float:
     """1/g, less what rounding can hide of the norm of m entries; rounding toward zero then stays within 1/g."""
-    # The square errs by m·2⁻⁵³ relative, root, quotient and products by 4·2⁻⁵³, and a quotient near 1e-308, which has
-    # lost digits, by √m·2⁻⁵¹: together less than (m + 8)·2⁻⁵².
+    # The square errs by m·2⁻⁵³ relative, root, quotient and products by 4·2⁻⁵³, a weight by 2⁻⁵³, and a quotient near
+    # 1e-308, which has lost digits, by √m·2⁻⁵¹: together less than (m + 8)·2⁻⁵².
     return 1.0 if len(grid) == 1 else grid[-1] * (1.0 - (m + 8) * 2.0**-52)
 
 
 @_inline
-def _entry(grid: Lattice, u: float, shrink: float) -> float:
-    u = u if u == u else 0.0
+def _entry(grid: Lattice, u: float, shrink: float, weights: Weights, i: int) -> float:
+    u = _counted(u if u == u else 0.0, weights, i)
     return u if len(grid) == 1 else np.trunc(u * shrink)
 
 
@@ -411,7 +411,7 @@ def block_sum(
         for k in range(m):
             x, h, total = XT[block[k]][start : start + size], whiten[k] / bound, 0.0
             for i in range(rows):
-                total += _counted(_entry(grid, _product(factor[i], x[i], h), shrink), own, i)
+                total += _entry(grid, _product(factor[i], x[i], h), shrink, own, i)
             out[k] += out.dtype.type(back * total)
 
 
@@ -446,5 +446,5 @@ def block_sum_sparse(
         for first in range(indptr[block[k]], end, size):
             total = 0.0
             for e in range(first, min(first + size, end)):
-                total += _counted(_entry(grid, _product(factor[indices[e]], data[e], h), shrink), weights, indices[e])
+                total += _entry(grid, _product(factor[indices[e]], data[e], h), shrink, weights, indices[e])
             out[k] += out.dtype.type(back * total)

@@ -4,13 +4,13 @@ from tacit._registry import load_folder
 from tacit.records.base import PLACES, Header, Records, TargetMap, row_weights
 from tacit.records.memory import InMemory
 from tacit.records.opening import open_records
-from tacit.records.persons import WEIGHT_BITS, Persons, Shares
+from tacit.records.persons import MAX_ROWS, Persons, Shares
 from tacit.records.rows import Design, Integers, Mapped, Rows
 from tacit.records.streamed import Streamed
 
 __all__ = [
+    "MAX_ROWS",
     "PLACES",
-    "WEIGHT_BITS",
     "Design",
     "Header",
     "InMemory",

@@ -35,22 +35,20 @@ class Asked(Protocol):
         """Σ over each replica's members of a part."""
 
 
-def row_weights(rows: Rows, members: NDArray[Any], grid: object | None) -> NDArray[Any]:
-    """What each row of some persons counts: integers on a grid, else shares of 1; 0 if its person is no member.
+def row_weights(rows: Rows, members: NDArray[Any]) -> NDArray[Any]:
+    """What each row of some persons counts, from 0 to 1; 0 if its person is no member.
 
     Args:
         rows: with shares.
         members: which persons a step reads, (replicas, persons).
-        grid: of an exact release; None in floating point.
 
     Returns:
         (replicas, rows).
     """
     assert rows.shares is not None
-    weight = rows.shares.fractions if grid is None else rows.shares.weight
     if members.all():
-        return np.broadcast_to(weight, (len(members), len(rows)))
-    return np.asarray(members[:, rows.shares.person] * weight)
+        return np.broadcast_to(rows.shares.weight, (len(members), len(rows)))
+    return np.asarray(members[:, rows.shares.person] * rows.shares.weight)
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,7 +129,7 @@ class Records(ABC):
                 own = members[:, first : first + len(rows)]
                 first += len(rows)
             else:
-                own = row_weights(rows, members, grid)
+                own = row_weights(rows, members)
             sums.append(query.total(rows, state, rows.kept_members(own), grid))
         return reduce(np.add, sums)
 

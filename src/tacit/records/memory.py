@@ -55,7 +55,7 @@ class _Table:
         if self.persons is not None and self._shares is None:
             if self.rng is None:
                 raise MechanismMismatch("rows of persons are read by a session only, which numbers persons secretly")
-            self._shares = self.persons.shares(self.X, self.y, self.rng)
+            self._shares = self.persons.shares(self.rng)
         if self._view != (maps, targets):
             before, self._view = self._view, (maps, targets)
             self._kept = [(chunk, {}) for chunk in self._chunks()]
@@ -109,7 +109,7 @@ class InMemory(Records):
 
     def __init__(self, X: Any, y: Any = None, persons: Persons | None = None) -> None:
         self.n = int(X.shape[0]) if persons is None else persons.n
-        self.by_person = persons is not None
+        self.by_person = persons is not None and persons.by_person
         self._table = _Table(X, y, persons)
         self._maps: tuple[RowMap, ...] = ()
         self._targets: tuple[TargetMap, ...] = ()

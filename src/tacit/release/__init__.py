@@ -2,7 +2,7 @@
 
 from tacit.noise.streams import SEEDED, Streams
 from tacit.release.blocks import PROBLEMS, BlockChain, BlockProblem, BlockSum, JacobiCache, replay
-from tacit.release.chain import ROWS_PER_PERSON, Chain, GradientChain, contraction
+from tacit.release.chain import Chain, GradientChain, contraction
 from tacit.release.channel import Channel, Checkpoint, noise_std, sensitivity
 from tacit.release.query import QUERIES, Bounded, Example, Members, Query, register
 from tacit.release.session import Progress, Session, marked_certificate, open_session
@@ -11,7 +11,6 @@ from tacit.release.sweep import Sweep
 __all__ = [
     "PROBLEMS",
     "QUERIES",
-    "ROWS_PER_PERSON",
     "SEEDED",
     "BlockChain",
     "BlockProblem",

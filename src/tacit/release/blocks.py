@@ -81,7 +81,8 @@ class BlockProblem(ABC):
         Args:
             block: which one.
             values: of all blocks.
-            rows: the batch; ``rows.weights`` says what each row counts, after it was clipped.
+            rows: the batch; ``rows.weights`` says what each row counts: it is multiplied by it once it is clipped, and
+                before it is rounded.
             grid: of an exact release; None in floating point.
 
         Returns:
@@ -99,9 +100,9 @@ class BlockProblem(ABC):
             return tuple(self.total(i, values, rows) for i in range(len(self.blocks)))
         return tuple(self.total(i, values, rows, grid) for i, grid in enumerate(grids))
 
-    def grid(self, block: int, sigma: float, weight_bits: int = 0) -> Grid:
+    def grid(self, block: int, sigma: float) -> Grid:
         """The lattice of a block's sums with noise of deviation σ (``Query.grid``)."""
-        return Grid.fine(sigma, self.blocks[block].bound, weight_bits)
+        return Grid.fine(sigma, self.blocks[block].bound)
 
     def scales(self, block: int) -> Array | None:
         """Public factors of the entries of a block's sum, which stay out of its integers (``Query.scales``)."""
@@ -203,14 +204,14 @@ class BlockSum(Query):
         """The block's."""
         return self._described.reach
 
-    def grid(self, sigma: float, weight_bits: int = 0) -> Grid:
+    def grid(self, sigma: float) -> Grid:
         """The problem's."""
         if "grid" not in inspect.signature(self.problem.total).parameters:
             kind = type(self.problem).__name__
             raise MechanismMismatch(
                 f"{kind}.total has no integer sums: use arithmetic='float', or let it take a grid and return integers"
             )
-        return self.problem.grid(self.block, sigma, weight_bits)
+        return self.problem.grid(self.block, sigma)
 
     def scales(self, size: int) -> Array | None:
         """The problem's."""

@@ -36,11 +36,10 @@ from tacit.mechanism import (
     batch_sizes,
 )
 from tacit.problem import ElasticNet, Penalty
-from tacit.records import WEIGHT_BITS
 from tacit.release.channel import noise_std
 from tacit.release.query import MAX_SCALE, UNIT_ROUNDOFF, Query, exponent
 
-__all__ = ["ROWS_PER_PERSON", "Chain", "GradientChain", "contraction", "in_ball"]
+__all__ = ["Chain", "GradientChain", "contraction", "in_ball"]
 
 Array = NDArray[np.float64]
 MAX_NORM = 1e9
@@ -65,9 +64,6 @@ def in_ball(x: Array, radius: float) -> Array:
         inside if (norms <= radius).all() else np.asarray(inside * np.minimum(1.0, radius / np.maximum(norms, radius)))
     )
 
-
-ROWS_PER_PERSON = 2**WEIGHT_BITS
-"""Rows of one person that can count."""
 
 Asked = TypeVar("Asked", contravariant=True)
 """What a chain asks: one query, or a tuple of them, one for each release of a step."""
@@ -113,7 +109,7 @@ class GradientChain:
         noise: σ of each step relative to the noise multiplier, e.g. ∝ η_t^{−1/2}; None for one σ.
         radius: of the public ball around 0 that states are projected onto; the certificate of an exact chain has its
             own.
-        rows_per_record: how many rows a record may have (a person, at most 2ᵇ): sums of more rows round more.
+        rows_per_record: how many rows a record may have (a person: ``tacit.records.MAX_ROWS``), which all are rounded.
     """
 
     step_size: Schedule

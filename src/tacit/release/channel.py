@@ -72,7 +72,8 @@ def sensitivity(mechanism: Mechanism, query: Bounded) -> float:
     C if a record's contribution vanishes. If it is replaced: the diameter of the set of contributions (2C at most), but
     only where every step reads every record. Theorems about sampled batches compare with a batch that holds neither
     record, so there Δ is 2C whatever the diameter. A record that fails, or holds no numbers, contributes 0, and what a
-    person contributes lies in the convex hull of what rows do and of 0: so C counts where it is more than the diameter.
+    weighted record or a person contributes lies in the convex hull of what rows do and of 0: C counts where it is more
+    than the diameter.
 
     Args:
         mechanism: what is running.
@@ -112,10 +113,10 @@ def _rounded_up(sigma: float) -> float:
 
 
 def _lattice(query: Bounded, grid: Grid, size: int) -> str:
-    """A name of the units of an exact release: g, the bits of its factors, D, and the bits of weights."""
+    """A name of the units of an exact release: g, the bits of its factors, and D."""
     scales = query.scales(size)
     factors = "" if scales is None else hashlib.sha256(np.ascontiguousarray(scales).data).hexdigest()[:32]
-    return f"{grid.unit.hex()}/{grid.bits}/{factors}" + (f"/{grid.weight_bits}" if grid.weight_bits else "")
+    return f"{grid.unit.hex()}/{grid.bits}/{factors}"
 
 
 class Channel:
@@ -128,7 +129,6 @@ class Channel:
         streams: its randomness, shared with no other channel.
         replicas: independent runs at once, for audits.
         resume: a checkpoint to go on from.
-        weight_bits: of what the rows of a person count; 0 if every row is a record of its own.
     """
 
     def __init__(
@@ -140,10 +140,8 @@ class Channel:
         *,
         replicas: int = 1,
         resume: Checkpoint | None = None,
-        weight_bits: int = 0,
     ) -> None:
         self.mechanism, self._digest, self._streams = mechanism, digest, streams
-        self._more = {"weight_bits": weight_bits} if weight_bits else {}  # a user's own grid(sigma) need not know them
         self.replicas = _validate.positive_int(replicas=replicas)
         self._lock, self._owner = threading.Lock(), os.getpid()
         self._key_is_shared = resume is not None or streams.seeded
@@ -187,7 +185,7 @@ class Channel:
         return tuple(self._grid(query, _rounded_up(sigma)) for query, sigma in each)
 
     def _grid(self, query: Bounded, sigma: float) -> Grid:
-        return query.grid(sigma if self._mixed is None else sigma / self._mixed.unit, **self._more)
+        return query.grid(sigma if self._mixed is None else sigma / self._mixed.unit)
 
     def release(self, query: Bounded, total: Callable[[Members, Grid | None], Sums]) -> Array:
         """The next certified release: the sum over this step's members plus noise.
@@ -284,7 +282,7 @@ class Channel:
                 f"{type(query).__name__} has no integer sums: use arithmetic='float', or let its total follow the grid"
             )
         rng, scales = self._streams.at("noise", index, history), query.scales(clean.shape[1])
-        unit: float | Array = grid.step if self._mixed is None else grid.step * self._mixed.unit
+        unit: float | Array = grid.unit if self._mixed is None else grid.unit * self._mixed.unit
         scale: float | Array = sigma / unit  # powers of two: the quotient is exact
         if scales is not None:
             unit = unit * scales
@@ -328,9 +326,9 @@ class Channel:
             grid = None
             if m.arithmetic is Arithmetic.EXACT:
                 sigma = np.nextafter(sigma, np.inf)
-                grid = query.grid(float(sigma.max()), **self._more)
+                grid = query.grid(float(sigma.max()))
             first, self._step, self._members = self._step, m.steps, None
-            scale = sigma if grid is None else sigma / grid.step
+            scale = sigma if grid is None else sigma / grid.unit
             name = content(self._streams.at("fingerprint").bytes(32)) if self._key_is_shared else b""
             if grid is not None and name:  # one sum on two grids must not be hidden by multiples of the same numbers
                 name = hashlib.sha256(repr(grid).encode() + scale.tobytes() + name).digest()

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from tacit._registry import claim, drop_inherited
 from tacit.kernels.clipping import clipped_total
 from tacit.kernels.dyadic import exponent
-from tacit.kernels.lattice import FLUSH, PRODUCT_BITS, lattice_total
+from tacit.kernels.lattice import FLUSH, PRODUCT_BITS, lattice_total, truncated
 from tacit.records import Rows
 
 __all__ = [
@@ -40,12 +40,13 @@ __all__ = [
     "reads_everybody",
     "register",
     "root_above",
+    "roots",
     "zero_where_it_fails",
 ]
 
 Array = NDArray[np.float64]
 Members = NDArray[Any]
-"""Which records a step reads, (replicas, records): booleans, or what each row of a person counts
+"""Which records a step reads, (replicas, records): booleans, or what each row of a person counts, from 0 to 1
 (``tacit.records.row_weights``)."""
 Sums = NDArray[Any]
 """(replicas, size): float64, or int64 in units of a grid."""
@@ -59,25 +60,16 @@ MAX_SCALE = 36
 class Grid:
     """The public lattice of one release: every contribution is a vector of integers in units of g.
 
-    Rows of persons count integers W ≤ 2ᵇ each, after they were rounded, so that sums are in units of g/2ᵇ.
-
     Attributes:
         unit: g, a power of two.
         bits: of each factor, where a contribution is a product of a record with itself.
-        weight_bits: b; 0 where every row is a record of its own.
     """
 
     unit: float
     bits: int = 0
-    weight_bits: int = 0
-
-    @property
-    def step(self) -> float:
-        """The unit of sums, g/2ᵇ."""
-        return self.unit * 2.0**-self.weight_bits
 
     @classmethod
-    def fine(cls, sigma: float, bound: float, weight_bits: int = 0) -> Grid:
+    def fine(cls, sigma: float, bound: float) -> Grid:
         """The finest grid that noise of deviation σ allows: σ/g ≤ 2³⁶, and C/g ≤ 2³⁹.
 
         2¹³ such integers add up exactly in float64 (``tacit.kernels.lattice``). Rounding toward zero moves a sum over n
@@ -86,29 +78,26 @@ class Grid:
         Args:
             sigma: of the noise.
             bound: C.
-            weight_bits: b.
 
         Returns:
             The grid.
         """
-        e = max(exponent(sigma) - MAX_SCALE, exponent(bound) - PRODUCT_BITS + 1) + weight_bits
-        return cls(2.0**e, weight_bits=weight_bits)
+        return cls(2.0 ** max(exponent(sigma) - MAX_SCALE, exponent(bound) - PRODUCT_BITS + 1))
 
     @classmethod
-    def of_squares(cls, sigma: float, longest: float, weight_bits: int = 0) -> Grid:
+    def of_squares(cls, sigma: float, longest: float) -> Grid:
         """The finest grid for products of two integers of equal length.
 
         Args:
             sigma: of the noise.
             longest: the largest factor.
-            weight_bits: b.
 
         Returns:
             The grid; each factor has at most 20 bits.
         """
         e = exponent(longest)
-        bits = max((min(2 * e - exponent(sigma) + MAX_SCALE, PRODUCT_BITS) - weight_bits) // 2, 1)
-        return cls(4.0 ** (e - bits), bits, weight_bits)
+        bits = max(min(2 * e - exponent(sigma) + MAX_SCALE, PRODUCT_BITS) // 2, 1)
+        return cls(4.0 ** (e - bits), bits)
 
 
 def zero_where_it_fails(function: Callable[[Array, Array], Any], f: Array, y: Array) -> Array:
@@ -149,12 +138,13 @@ def root_above(square: float) -> float:
     return float(np.nextafter(math.sqrt(square), math.inf))
 
 
-def integer_sums(values: Array, members: Members) -> NDArray[np.int64]:
-    """Σ of integers over each replica's members.
+def integer_sums(values: Array, members: Members, unit: float) -> NDArray[np.int64]:
+    """Σ of values over each replica's members, each times what it counts and rounded toward zero to a grid.
 
     Args:
-        values: (records, size) integers, as float64; no product with a weight exceeds 2⁴⁰.
+        values: (records, size), none above 2³⁹ units; what is not finite counts as zero.
         members: (replicas, records).
+        unit: g.
 
     Returns:
         (replicas, size).
@@ -162,8 +152,16 @@ def integer_sums(values: Array, members: Members) -> NDArray[np.int64]:
     out = np.zeros((len(members), values.shape[1]), np.int64)
     for first in range(0, len(values), FLUSH):
         part = slice(first, first + FLUSH)
-        out += (members[:, part].astype(np.float64) @ values[part]).astype(np.int64)
+        if members.dtype == np.bool_:
+            out += (members[:, part].astype(np.float64) @ truncated(values[part], unit)).astype(np.int64)
+        else:
+            out += [truncated(values[part] * row[part, None], unit).sum(axis=0).astype(np.int64) for row in members]
     return out
+
+
+def roots(members: NDArray[Any]) -> Array:
+    """√w of what one replica's rows count: a row z that counts w contributes to a sum of zzᵀ as √w·z does."""
+    return np.sqrt(members.astype(np.float64))
 
 
 class Bounded:
@@ -180,9 +178,9 @@ class Bounded:
         """The largest distance between two possible contributions: 2C, unless a query knows better."""
         return 2 * self.bound
 
-    def grid(self, sigma: float, weight_bits: int = 0) -> Grid:
-        """The lattice of a release with noise of deviation σ, for rows that count up to 2ᵇ (``Grid.weight_bits``)."""
-        return Grid.fine(sigma, self.bound, weight_bits)
+    def grid(self, sigma: float) -> Grid:
+        """The lattice of a release with noise of deviation σ."""
+        return Grid.fine(sigma, self.bound)
 
     def scales(self, size: int) -> Array | None:
         """Public factors of the entries of a sum, which stay out of its integers; None for ones.
@@ -269,8 +267,8 @@ class Query(Bounded, ABC):
     def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """Σ of clipped contributions over each replica's members: (replicas, size).
 
-        Overrides form no contributions where a product gives the sum at once; they must clip as this does, and then
-        multiply a row by what ``members`` says it counts.
+        Overrides form no contributions where a product gives the sum at once; they must clip as this does, multiply a
+        row by what ``members`` says it counts, and then round.
 
         Args:
             rows: a part of the records.

@@ -14,7 +14,7 @@ from tacit.ledger import Ledger
 from tacit.maps import RowMap
 from tacit.mechanism import Adjacency, AllIterates, Arithmetic, LastIterate, Mechanism
 from tacit.noise.streams import SEEDED, Streams
-from tacit.records import WEIGHT_BITS, Records, Rows, TargetMap
+from tacit.records import MAX_ROWS, Records, Rows, TargetMap
 from tacit.release.chain import Chain, GradientChain, in_ball
 from tacit.release.channel import RECORD, Channel, Checkpoint
 from tacit.release.query import QUERIES, Bounded, Grid, Members, Query, Sums
@@ -38,10 +38,9 @@ class _Run:
         streams: Streams,
         replicas: int,
         resume: Checkpoint | None = None,
-        weight_bits: int = 0,
     ) -> None:
         self.certificate, self.digest = certificate, digest
-        self.n, self.streams, self.replicas, self.weight_bits = n, streams, replicas, weight_bits
+        self.n, self.streams, self.replicas = n, streams, replicas
         self.entry: int | None = None
         self.closed = False
         self._channels: dict[int, Channel] = {}
@@ -61,8 +60,7 @@ class _Run:
         mechanism = self.certificate.plan.parts[part]
         if not isinstance(mechanism, Mechanism):
             raise MechanismMismatch("a session runs mechanisms; run each candidate of a selection by itself")
-        settings: dict[str, Any] = {"replicas": self.replicas, "resume": resume, "weight_bits": self.weight_bits}
-        return Channel(mechanism, self.digest, self.n, streams, **settings)
+        return Channel(mechanism, self.digest, self.n, streams, replicas=self.replicas, resume=resume)
 
 
 class Source(Protocol):
@@ -183,8 +181,7 @@ class Session:
         with np.errstate(all="ignore"):  # a warning, or a caller's errstate("raise"), would tell about a record
             rows, channel = self._whole(sweep), self._channel(part)
             if rows.shares is not None:
-                exact = channel.mechanism.arithmetic is Arithmetic.EXACT
-                rows = rows.weighted(rows.shares.weight if exact else rows.shares.fractions)
+                rows = rows.weighted(rows.shares.weight)
             state = sweep.start(rows, start)
             noise, grid = channel.take_all(sweep, sweep.sizes, lambda key: sweep.fingerprint(rows, state, key))
             return sweep.released(sweep.run(rows, state, noise, grid))
@@ -246,7 +243,7 @@ class Session:
                 "arithmetic='float'"
             )
         _check_registered(query)
-        if self._run.weight_bits and chain.rows_per_record < 2**self._run.weight_bits:
+        if isinstance(self._records, Records) and self._records.by_person and chain.rows_per_record < MAX_ROWS:
             raise MechanismMismatch("rows belong to persons, but the chain's rounding is that of one row a record")
         g, chain, at = view.rounding.unit, chain.within(view.rounding.radius), np.asarray(start, np.float64)
         if at.shape[-1:] != view.rounding.sizes:
@@ -306,7 +303,7 @@ class Session:
         if not same or before.mu is None or after.mu is None or not after.mu <= before.mu:
             raise MechanismMismatch("the plan costs more than what was reserved for it; please report this")
         old = self._run
-        run = _Run(after, certificate.digest, old.n, old.streams, old.replicas, weight_bits=old.weight_bits)
+        run = _Run(after, certificate.digest, old.n, old.streams, old.replicas)
         run._channels[0], run.entry = self._run.channel(0), self._run.entry
         return Session(run, self._records, 1, self.progress)
 
@@ -394,7 +391,7 @@ def open_session(
     if by_person and certificate.unit == RECORD:
         raise MechanismMismatch("these rows belong to persons, the certificate is about single rows: certify persons")
     certificate = marked_certificate(certificate, (*marks, *audit), seeded=streams.seeded)
-    run = _Run(certificate, digest, records.n, streams, replicas, resume, WEIGHT_BITS if by_person else 0)
+    run = _Run(certificate, digest, records.n, streams, replicas, resume)
     run.entry = entry
     if ledger is not None and entry is None:
         run.entry = ledger.reserve(certificate, note, **({} if delta is None else {"delta": delta}))

@@ -7,7 +7,7 @@ therefore takes the noise of all its releases at once and alternates
 
 inside. ``clipped_sum`` reads records and is subject to record-and-replay; ``apply`` is post-processing of ``noisy``;
 ``run`` fuses them and is tested to do the same. In exact arithmetic all releases share one public grid; sums and noise
-are int64 in its step g, ``noisy`` is g·(q + R), and ``run`` is tested to do the same to the bit. A state holds values
+are int64 in its unit g, ``noisy`` is g·(q + R), and ``run`` is tested to do the same to the bit. A state holds values
 per record (predictions, kept up to date with the released coefficients), so it stays inside: a session hands out
 ``released(state)`` only.
 """
@@ -47,7 +47,7 @@ class Sweep(Bounded, ABC):
             drop_inherited(cls, Sweep, method, ("run",))
         drop_inherited(cls, Sweep, "clipped_sum", ("grid",))  # another sum need not be one of integers
 
-    def grid(self, sigma: float, weight_bits: int = 0) -> Grid:
+    def grid(self, sigma: float) -> Grid:
         """The lattice of a sweep whose largest noise has deviation σ; a sweep with integer sums overrides this.
 
         Raises:
@@ -61,9 +61,9 @@ class Sweep(Bounded, ABC):
 
     @abstractmethod
     def clipped_sum(self, rows: Rows, state: Any, k: int, grid: Grid | None = None) -> Sums:
-        """The k-th sum at ``state``, without noise: ``sizes[k]`` numbers, int64 in steps of a grid if there is one.
+        """The k-th sum at ``state``, without noise: ``sizes[k]`` numbers, int64 in units of a grid if there is one.
 
-        ``rows.weights`` says what each row counts, after it was clipped and rounded.
+        ``rows.weights`` says what each row counts: it is multiplied by it once it is clipped, and before it is rounded.
         """
 
     @abstractmethod
@@ -85,7 +85,7 @@ class Sweep(Bounded, ABC):
         first = 0
         for k, size in enumerate(self.sizes):
             noisy = self.clipped_sum(rows, state, k, grid) + noise[first : first + size]
-            state = self.apply(rows, state, noisy if grid is None else noisy * grid.step, k)
+            state = self.apply(rows, state, noisy if grid is None else noisy * grid.unit, k)
             first += size
         return state
 

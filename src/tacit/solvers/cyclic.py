@@ -14,7 +14,8 @@ from tacit._codec import described
 from tacit.errors import InvalidInput, NotCovered
 from tacit.mechanism import Adjacency, Arithmetic, Mechanism, Plan, Schedule
 from tacit.problem import ElasticNet, Penalty, Problem
-from tacit.release import ROWS_PER_PERSON, GradientChain, Session
+from tacit.records import MAX_ROWS
+from tacit.release import GradientChain, Session
 from tacit.release.queries import LossGradient
 from tacit.solvers.base import Budget, Solution, Solver
 from tacit.solvers.schedules import decaying
@@ -103,7 +104,7 @@ class NoisyCyclicDescent(Solver):
         epochs = int(np.clip(round(4 * x ** (1 / 3)), 5, 100)) if self.epochs is None else self.epochs
         assert query.smoothness is not None
         eta = self.step / query.smoothness * decaying(_validate.positive_int(epochs=epochs) * k)
-        rows = 1 if budget.unit == "record" else ROWS_PER_PERSON
+        rows = 1 if budget.unit == "record" else MAX_ROWS
         return GradientChain(Schedule(eta), 0.0, k, n, penalty=penalty, rows_per_record=rows)
 
     def plan(self, problem: Problem, budget: Budget) -> Plan:

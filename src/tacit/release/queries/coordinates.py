@@ -131,9 +131,9 @@ class CoordinateSweep(Sweep):
         self._parameter = float(getattr(loss, "parameter", 0.0)) if self._code is not None else 0.0
         self._fused = self._code is not None and type(penalty) is ElasticNet and blocks.single
 
-    def grid(self, sigma: float, weight_bits: int = 0) -> Grid:
+    def grid(self, sigma: float) -> Grid:
         """As fine as the largest noise allows."""
-        return Grid.fine(sigma, self.bound, weight_bits)
+        return Grid.fine(sigma, self.bound)
 
     # -- records ----------------------------------------------------------------------------------------------
 
@@ -255,7 +255,7 @@ class CoordinateSweep(Sweep):
 
     def _compiled(self, rows: Rows, state: CoordinateState, order: Index, noise: Sums, grid: Grid | None) -> None:
         design = self._design(rows)
-        lattice = (None, rows.weights, None) if grid is None else (grid.unit, rows.weights, grid.step)
+        lattice = (None if grid is None else grid.unit, rows.weights)
         loss = (self._code, self._parameter)
         rest: tuple[Any, ...] = (state.z, state.w, order, noise, *self._rules(), *loss, state.total, *lattice)
         if design.sparse:

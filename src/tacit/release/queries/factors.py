@@ -128,11 +128,10 @@ class ItemFactors(BlockProblem):
             squares = np.maximum(squares, 0.0) + slack
         return W, rows, squares
 
-    def grid(self, block: int, sigma: float, weight_bits: int = 0) -> Grid:
+    def grid(self, block: int, sigma: float) -> Grid:
         """The finest grid on which all integers add up exactly (``ItemUnits``)."""
         least = 1.0 if self.statistic is ItemStatistic.GRADIENT else min(1.0, self.weight)
-        unit = ItemUnits.finest(sigma / least, self.blocks[0].bound, weight_bits)
-        return Grid(unit, weight_bits=weight_bits)
+        return Grid(ItemUnits.finest(sigma / least, self.blocks[0].bound))
 
     def scales(self, block: int) -> Array | None:
         """α, times √2 off the diagonal, for squares; 1 for products with items."""
@@ -166,17 +165,17 @@ class ItemFactors(BlockProblem):
         return self.statistic is not ItemStatistic.MOMENTS and not self.people.observed_only
 
     def _integers(self, H: Array, X: Any, units: ItemUnits, counts: Array) -> NDArray[np.int64]:
-        """The sums in units of the grid, part by part, each row as often as it counts."""
+        """The sums in units of the grid, part by part, each row times what it counts."""
         k, d = H.shape
         a = 0.0 if self.statistic is ItemStatistic.GRADIENT else self.weight
-        inside, off = self.blocks[0].bound * (1 - 2.0**-40), self._takes_off
+        inside, slack, off = self.blocks[0].bound * (1 - 2.0**-40), 0.0, self._takes_off
         h = self._public_items(H, units)
         if off:
-            inside -= k * units.outer * (0.5 + 2.0**-20) * math.hypot(a, units.items * _spectral_bound(h))
+            slack = k * units.outer * (0.5 + 2.0**-20) * math.hypot(a, units.items * _spectral_bound(h))
         square, cross = np.zeros((k, k), np.int64), np.zeros((d, k), np.int64)
         for part in parts(X, FLUSH):
             W, second, squares = self._exact(H, h, X[part], units)
-            most = max(inside, 0.0), units.longest, (units.factor, units.outer)
+            most = (inside, slack), units.longest, (units.factor, units.outer)
             V, P = person_integers(W, squares, a, *most, off, np.ascontiguousarray(counts[part], np.float64))
             square += P
             cross += np.asarray(second.T @ V).astype(np.int64)
@@ -324,15 +323,15 @@ class PersonFactors(Query):
     def _factors(self, part: Any, state: Array) -> Array:
         return weights(state.reshape(self.components, -1), part, self.people, self.ridge, self.bound)[0]
 
-    def _integers(self, part: Any, state: Array, grid: Grid) -> NDArray[np.int64]:
-        """Factors in units of the grid, rounded toward zero; of each person by itself, to the bit."""
+    def _rounded(self, part: Any, state: Array) -> Array:
+        """Factors of each person by itself, to the bit."""
         H = state.reshape(self.components, -1)
         if self.people.observed_only:
             W = shortened_weights(self._factors(part, state))
         else:
             rows, h = integer_people(part, self.people, 2.0**-ROW_BITS)[0], coarse_items(H, ROW_BITS)
             W = exact_weights(np.asarray(rows @ h.T) * 2.0**-ROW_BITS, h @ h.T, self.ridge)
-        return truncated(W, grid.unit).astype(np.int64)
+        return W
 
     def contributions(self, rows: Rows, state: Array) -> Array:
         """Zeros, but for the person's own place."""
@@ -348,10 +347,11 @@ class PersonFactors(Query):
         out = np.zeros((len(state), self.places, self.components), kind)
         for r, (H, mask) in enumerate(zip(state, members, strict=True)):
             batch = rows if reads_everybody(mask) else rows.take(np.flatnonzero(mask))
-            X, places, counts = by_rows(batch), self._places(batch), mask[mask != 0].astype(kind)
+            X, places, counts = by_rows(batch), self._places(batch), mask[mask != 0].astype(np.float64)
             for part in parts(X):
-                found = self._factors(X[part], H) if grid is None else self._integers(X[part], H, grid)
-                np.add.at(out[r], places[part], found * counts[part, None])
+                found = self._factors(X[part], H) if grid is None else self._rounded(X[part], H)
+                own = found * counts[part, None]
+                np.add.at(out[r], places[part], own if grid is None else truncated(own, grid.unit).astype(np.int64))
         return out.reshape(len(state), -1)
 
     @classmethod

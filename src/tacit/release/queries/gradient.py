@@ -110,18 +110,22 @@ class LossGradient(Query):
             slope = np.clip(slope, -cap, cap) * shrink
         return np.where(np.isfinite(slope), slope, 0.0)
 
-    def _integers(self, rows: Rows, state: Array, grid: Grid) -> tuple[Integers, list[Array]]:
-        """Records as integers, and the integers t of every replica."""
+    def _integers(self, rows: Rows, state: Array, members: Members, grid: Grid) -> tuple[Integers, list[Array]]:
+        """Records as integers, and the integers t of every replica: 0 of a record that it does not read."""
         made = rows.integers
         shrink = (
             self.row_norm / np.maximum(made.norms * made.scales, self.row_norm) if np.isfinite(self.row_norm) else 1.0
         )
         scale = made.scales * shrink
         state = np.clip(np.nan_to_num(state, nan=0.0), -MAX_COEFFICIENT, MAX_COEFFICIENT)
+        out, full = [], reads_everybody(members)
         with np.errstate(all="ignore"):
-            factors, longest = scale / grid.unit, np.floor(self.bound / grid.unit / made.norms)
-            slopes = [zero_where_it_fails(self.loss.derivative, made.dot(v) * scale, rows.y) for v in state]
-            return made, [capped_integers(slope, factors, longest) for slope in slopes]
+            factors, longest = scale / grid.unit, self.bound / grid.unit / made.norms
+            for v, own in zip(state, members, strict=True):
+                slope = zero_where_it_fails(self.loss.derivative, made.dot(v) * scale, rows.y)
+                both = (factors, longest) if full else (factors * own, longest * own)
+                out.append(capped_integers(slope, both[0], np.floor(both[1])))
+        return made, out
 
     def contributions(self, rows: Rows, state: Array) -> Array:
         """φ′·x, already clipped."""
@@ -130,8 +134,8 @@ class LossGradient(Query):
     def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """Two matrix products."""
         if grid is not None:
-            made, t = self._integers(rows, np.asarray(state, np.float64), grid)
-            return np.stack([made.sums(row * mask) for row, mask in zip(t, members, strict=True)])
+            made, t = self._integers(rows, np.asarray(state, np.float64), members, grid)
+            return np.stack([made.sums(row) for row in t])
         slopes = self._slopes(rows, np.asarray(state, np.float64))
         if not reads_everybody(members):
             slopes = slopes * members.T

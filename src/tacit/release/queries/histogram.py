@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.errors import InvalidInput
+from tacit.kernels.lattice import FLUSH, truncated
 from tacit.records import Rows
 from tacit.release.query import Example, Grid, Members, Query, Sums, reads_everybody, register, root_above
 
@@ -75,12 +76,11 @@ class HistogramSum(Query):
         """Counts: one-hot vectors need no clipping, and are never formed."""
         codes, full, size = self._codes(rows), reads_everybody(members), int(self.bins.sum())
         if members.dtype != np.bool_:
-            counts = [np.bincount(codes.ravel(), np.tile(row, len(codes)), minlength=size) for row in members]
-        else:
-            counts = [
-                np.bincount((codes if full else codes[:, row]).ravel(), minlength=size)
-                for row in (members[:1] if full else members)
-            ]
+            return np.stack([_weighted_counts(codes, row, size, grid) for row in members])
+        counts = [
+            np.bincount((codes if full else codes[:, row]).ravel(), minlength=size)
+            for row in (members[:1] if full else members)
+        ]
         out = np.repeat(np.stack(counts), len(members) if full else 1, axis=0)
         return out.astype(np.float64) if grid is None else out.astype(np.int64) * int(1 / grid.unit)
 
@@ -92,3 +92,15 @@ class HistogramSum(Query):
         there = here.copy()
         there[0] = -here[0] if rng.random() < 0.5 else rng.normal(size=3)
         return Example(cls(edges), Rows(here), Rows(there), np.zeros((1, 1)))
+
+
+def _weighted_counts(codes: NDArray[np.intp], weights: Array, size: int, grid: Grid | None) -> Sums:
+    """How much counts in each bin, as floats or as integers on a grid."""
+    if grid is None:
+        return np.bincount(codes.ravel(), np.tile(weights, len(codes)), minlength=size)
+    out, whole = np.zeros(size, np.int64), truncated(weights, grid.unit)
+    for first in range(0, len(weights), FLUSH // max(len(codes), 1) or 1):
+        part = slice(first, first + (FLUSH // max(len(codes), 1) or 1))
+        own = codes[:, part]
+        out += np.bincount(own.ravel(), np.tile(whole[part], len(own)), minlength=size).astype(np.int64)
+    return out

@@ -49,13 +49,12 @@ class ItemUnits:
         return -exponent(self.row)
 
     @staticmethod
-    def finest(sigma: float, bound: float, weight_bits: int = 0) -> float:
+    def finest(sigma: float, bound: float) -> float:
         """The smallest g for noise of deviation σ: σ/g ≤ 2³⁶, and at most 40 bits.
 
         Args:
             sigma: of the noise, over the smallest scale.
             bound: C.
-            weight_bits: of what a row counts.
 
         Returns:
             g.
@@ -64,7 +63,7 @@ class ItemUnits:
             MechanismMismatch: if nothing of a product would be left.
         """
         a = _reach(bound)
-        bits = min(PRODUCT_BITS, a - exponent(sigma) + MAX_SCALE) - weight_bits
+        bits = min(PRODUCT_BITS, a - exponent(sigma) + MAX_SCALE)
         if bits < FEWEST:
             raise MechanismMismatch(f"noise of deviation {sigma:g} hides any sum over these people: raise epsilon")
         return 2.0 ** (a - bits)

@@ -17,6 +17,7 @@ from tacit.kernels.lattice import FLUSH, moment_sums, square_sums, truncated
 from tacit.kernels.rows import column_squares
 from tacit.records import Rows
 from tacit.release.query import (
+    MAX_SCALE,
     Example,
     Grid,
     Members,
@@ -26,6 +27,7 @@ from tacit.release.query import (
     reads_everybody,
     register,
     root_above,
+    roots,
 )
 
 __all__ = ["GramSum", "MomentSum", "SquareSum", "symmetric", "upper_triangle"]
@@ -43,9 +45,9 @@ class MomentSum(Query):
     w moves away from v and is largest at opposite ends, where the squares agree: 4 per column. Centred this way,
     second moments cost nothing beside first ones. A column whose bounds coincide contributes zeros.
 
-    On a grid g ≤ ¼ both v and the square of the rounded v are rounded toward zero, and 4 stays the largest: let v and w
-    have opposite signs and |w| = |v| − δ, δ ≥ g (or δ = 0, where the squares agree). Rounded squares differ by less
-    than v² − w² + g, and at |v| = 1 the distance is at most 4 − 4δ + 5δ² − 4δ³ + δ⁴ + 4δg + g² ≤ 4 − 2δ + 4δg + g² ≤ 4.
+    On a grid a row that counts w is the integers a = ⌊2ᵇ√w⌋ and b_j = a·v_j, to the nearest, so |b_j| ≤ a, and it adds
+    a·b_j and b_j² in units of 4⁻ᵇ: w times (v′, v′²) for a v′ ∈ [−1, 1]. A person's rows, whose w add up to at most 1,
+    give a point of the convex hull of those and 0, which is as wide (an end and 0 are √2 apart in each column).
 
     Attributes:
         low: smallest values of the columns; values outside are clipped.
@@ -83,10 +85,20 @@ class MomentSum(Query):
         """From one end to the other, in every column: √2 times the bound, not twice."""
         return root_above(max(4 * int((self.half > 0).sum()), 1e-300))
 
-    def grid(self, sigma: float, weight_bits: int = 0) -> Grid:
-        """The finest one, at most ¼: more would not keep the diameter."""
-        found = Grid.fine(sigma, self.bound, weight_bits)
-        if found.unit > 0.25:
+    def grid(self, sigma: float) -> Grid:
+        """That of products of two integers of b bits.
+
+        Args:
+            sigma: of the noise.
+
+        Returns:
+            The grid.
+
+        Raises:
+            MechanismMismatch: if nothing of a moment would be left.
+        """
+        found = Grid.of_squares(sigma, 1.0)
+        if exponent(sigma) - exponent(found.unit) > MAX_SCALE:
             raise MechanismMismatch(f"noise of deviation {sigma:g} hides any moment of this table: raise epsilon")
         return found
 
@@ -119,7 +131,7 @@ class MomentSum(Query):
         """Both moments by matrix products; a sparse table stays sparse."""
         weights = members.astype(np.float64)
         if grid is not None:
-            return np.stack([self._integers(rows, row, grid.unit) for row in weights])
+            return np.stack([self._integers(rows, truncated(roots(row), 2.0**-grid.bits)) for row in members])
         X = self._columns(rows)
         if not sparse.issparse(X):
             v = self._centred(X)
@@ -130,29 +142,24 @@ class MomentSum(Query):
         count, c = weights.sum(axis=1, keepdims=True), self.centre / scale
         return np.hstack([first - count * c, second - 2 * c * first + count * c * c])
 
-    def _integers(self, rows: Rows, weights: Array, unit: float) -> NDArray[np.int64]:
+    def _integers(self, rows: Rows, a: Array) -> NDArray[np.int64]:
         """The same in units of the grid; an absent entry of a sparse table contributes what a zero does."""
         half = np.where(self.half > 0, self.half, np.inf)
         low, high, centre = self.low, self.high, self.centre
         if not sparse.issparse(rows.X):
             p = rows.X.shape[1]
-            sums = [moment_sums(rows.X, low[:p], high[:p], centre[:p], half[:p], weights, unit)]
+            sums = [moment_sums(rows.X, low[:p], high[:p], centre[:p], half[:p], a)]
             if self.with_target:
-                sums.append(moment_sums(rows.y[:, None], low[p:], high[p:], centre[p:], half[p:], weights, unit))
+                sums.append(moment_sums(rows.y[:, None], low[p:], high[p:], centre[p:], half[p:], a))
             return np.hstack([part.reshape(2, -1) for part in sums]).ravel()
         X = self._columns(rows)
         if not sparse.issparse(X):
-            return moment_sums(X, low, high, centre, half, weights, unit)
-        column = np.repeat(np.arange(X.shape[1]), np.diff(X.indptr))
+            return moment_sums(X, low, high, centre, half, a)
+        column, zero = np.repeat(np.arange(X.shape[1]), np.diff(X.indptr)), np.clip(-centre / half, -1.0, 1.0)
+        own = a[X.indices]
         stored = np.clip((X.data - centre[column]) / half[column], -1.0, 1.0)
-        both = _with_squares(stored, unit).astype(np.int64)
-        absent = _with_squares(np.clip(-centre / half, -1.0, 1.0), unit).astype(np.int64)
-        there = weights.astype(np.int64)
-        rest = [
-            _by_column((part - zero[column]) * there[X.indices], X.indptr)
-            for part, zero in zip(both, absent, strict=True)
-        ]
-        return np.asarray((np.stack(rest) + there.sum() * absent).ravel())
+        rest = _products(own, stored) - _products(own, zero[column])
+        return np.asarray((np.stack([_by_column(part, X.indptr) for part in rest]) + _of_all(a, zero)).ravel())
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> Example:
@@ -175,10 +182,18 @@ def _by_column(values: NDArray[np.int64], starts: NDArray[Any]) -> NDArray[np.in
     return np.asarray(until[starts[1:]] - until[starts[:-1]])
 
 
-def _with_squares(v: Array, unit: float) -> Array:
-    """V and v² in units of the grid, rounded toward zero, the square that of the rounded v: (2, …)."""
-    first = truncated(v, unit)
-    return np.stack([first, truncated(np.square(first * unit), unit)])
+def _products(a: Array, v: Array) -> NDArray[np.int64]:
+    """a·b and b², b = a·v to the nearest: (2, …)."""
+    b = np.rint(v * a)
+    return np.stack([a * b, b * b]).astype(np.int64)
+
+
+def _of_all(a: Array, v: Array) -> NDArray[np.int64]:
+    """Σ over rows of ``_products`` of numbers that all rows share: rows that count alike are worked out once."""
+    out = np.zeros((2, len(v)), np.int64)
+    for own, count in zip(*np.unique(a, return_counts=True), strict=True):
+        out += count * _products(own, v)
+    return out
 
 
 def _in_parts(dense: Array) -> Any:
@@ -207,27 +222,25 @@ def _triangle_scales(size: int) -> Array:
     return np.where(rows == columns, 1.0, np.sqrt(2))
 
 
-def integer_gram(Z: Array, weights: NDArray[Any] | None = None) -> NDArray[np.int64]:
-    """Σ weight·zzᵀ of integer rows on and above the diagonal, flat and unscaled.
+def integer_gram(Z: Array) -> NDArray[np.int64]:
+    """Σ zzᵀ of integer rows on and above the diagonal, flat and unscaled.
 
     Args:
         Z: (records, size) integers, as float64.
-        weights: integers, or whether a row counts; None for all.
 
     Returns:
         The entries.
     """
-    out = integer_product(Z, Z, weights).reshape(Z.shape[1], Z.shape[1])
+    out = integer_product(Z, Z).reshape(Z.shape[1], Z.shape[1])
     return out[np.triu_indices(len(out))]
 
 
-def integer_product(Z: Array, Y: Array, weights: NDArray[Any] | None = None) -> NDArray[np.int64]:
-    """Σ weight·zyᵀ of integer rows, flat.
+def integer_product(Z: Array, Y: Array) -> NDArray[np.int64]:
+    """Σ zyᵀ of integer rows, flat.
 
     Args:
         Z: (records, size) integers, as float64.
-        Y: (records, other size); no weighted product of two entries exceeds 2⁴⁰.
-        weights: integers, or whether a row counts; None for all.
+        Y: (records, other size); no product of two entries exceeds 2⁴⁰.
 
     Returns:
         All entries.
@@ -235,8 +248,7 @@ def integer_product(Z: Array, Y: Array, weights: NDArray[Any] | None = None) -> 
     out = np.zeros((Z.shape[1], Y.shape[1]), np.int64)
     for first in range(0, len(Z), FLUSH):
         part = slice(first, first + FLUSH)
-        own = Z[part] if weights is None else Z[part] * weights[part, None]
-        out += (own.T @ Y[part]).astype(np.int64)
+        out += (Z[part].T @ Y[part]).astype(np.int64)
     return out.ravel()
 
 
@@ -247,7 +259,8 @@ class GramSum(Query):
 
     A contribution has Frobenius norm ‖z‖² ≤ R². Two of them are at most √2·R² apart: ‖zzᵀ − vvᵀ‖² = ‖z‖⁴ + ‖v‖⁴ −
     2(zᵀv)² ≤ 2R⁴, reached by orthogonal rows of full norm. (In one dimension R² would do.) On a grid z is rounded
-    toward zero, which shortens it, and the rest is exact.
+    toward zero, which shortens it, and the rest is exact; a row that counts w is √w·z before it is rounded, so that a
+    person's rows give a positive semidefinite matrix of trace at most R²: no two of these are further apart.
 
     Attributes:
         norm: R.
@@ -270,23 +283,22 @@ class GramSum(Query):
         """√2·R²."""
         return float(np.sqrt(2)) * self.bound
 
-    def grid(self, sigma: float, weight_bits: int = 0) -> Grid:
+    def grid(self, sigma: float) -> Grid:
         """Products of two entries of a row, each at most R."""
-        return Grid.of_squares(sigma, self.norm, weight_bits)
+        return Grid.of_squares(sigma, self.norm)
 
     def scales(self, size: int) -> Array:
         """√2 off the diagonal."""
         return _triangle_scales(round((math.sqrt(8 * size + 1) - 1) / 2))
 
-    def _rows(self, rows: Rows, grid: Grid | None = None) -> Array:
-        """Rows within norm R; integers where there is a grid."""
+    def _rows(self, rows: Rows) -> Array:
+        """Rows within norm R."""
         Z = rows.design.dense()
         if self.with_target:
             Z = np.column_stack([Z, rows.y])
         inside = self.norm * (1 - (Z.shape[1] + 8) * 2.0**-50)
         norms = np.sqrt(column_squares(np.ascontiguousarray(Z.T)))
-        Z = Z * (inside / np.maximum(norms, inside))[:, None]
-        return np.asarray(Z) if grid is None else truncated(Z, 2.0 ** (exponent(self.norm) - grid.bits))
+        return np.asarray(Z * (inside / np.maximum(norms, inside))[:, None])
 
     def contributions(self, rows: Rows, state: Array) -> Array:
         """The upper triangles, whatever the state."""
@@ -296,12 +308,14 @@ class GramSum(Query):
 
     def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """One matrix product per replica."""
-        Z, full = self._rows(rows, grid), reads_everybody(members)
+        Z, full = self._rows(rows), reads_everybody(members)
         each = members[:1] if full else members
         if grid is None:
             out = upper_triangle(np.stack([Z.T @ (Z if full else Z * row[:, None]) for row in each]))
         else:
-            out = np.stack([integer_gram(Z, None if full else row) for row in each])
+            unit = 2.0 ** (exponent(self.norm) - grid.bits)
+            weighted = (Z if full else Z * roots(row)[:, None] for row in each)
+            out = np.stack([integer_gram(truncated(one, unit)) for one in weighted])
         return np.repeat(out, len(members), axis=0) if full else out
 
     @classmethod
@@ -364,8 +378,9 @@ class SquareSum(Query):
         if not rows.design.sparse:
             return np.stack([square_sums(rows.X, ratio, row.astype(np.float64), unit) for row in members])
         squares = rows.design.scaled(ratio).squared()
-        whole = truncated(np.minimum(squares.data, 1.0), unit).astype(np.int64)
-        return np.stack([_by_column(whole * row.astype(np.int64)[squares.indices], squares.indptr) for row in members])
+        inside = np.minimum(squares.data, 1.0)
+        weighted = (truncated(inside * row[squares.indices], unit).astype(np.int64) for row in members)
+        return np.stack([_by_column(one, squares.indptr) for one in weighted])
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> Example:

@@ -26,7 +26,7 @@ from tacit.records import Rows
 from tacit.records.rows import BITS
 from tacit.release.blocks import BlockProblem, Grids, Sum
 from tacit.release.queries.moments import integer_gram, integer_product, upper_triangle
-from tacit.release.query import MAX_SCALE, Example, Grid, exponent
+from tacit.release.query import MAX_SCALE, Example, Grid, exponent, roots
 
 __all__ = ["BlockNetwork", "LayerStatistic", "layer_size"]
 
@@ -145,14 +145,14 @@ class BlockNetwork(BlockProblem):
 
     # -- integers -------------------------------------------------------------------------------------------------
 
-    def grid(self, block: int, sigma: float, weight_bits: int = 0) -> Grid:
+    def grid(self, block: int, sigma: float) -> Grid:
         """The finest one; for moments that of products of x and r, each of half of the bits."""
         if self.statistic is LayerStatistic.GRADIENT:
-            return Grid.fine(sigma, self.blocks[block].bound, weight_bits)
+            return Grid.fine(sigma, self.blocks[block].bound)
         R, U = self.network.design_norm(self.network.connections[block]), self.residual_norms[block]
         e, least = exponent(R) + exponent(U), sigma / min(1.0, self._square_scale(block))
-        bits = max((min(e - exponent(least) + MAX_SCALE, PRODUCT_BITS) - weight_bits) // 2, 1)
-        return Grid(2.0 ** (e - 2 * bits), bits, weight_bits)
+        bits = max(min(e - exponent(least) + MAX_SCALE, PRODUCT_BITS) // 2, 1)
+        return Grid(2.0 ** (e - 2 * bits), bits)
 
     def scales(self, block: int) -> Array | None:
         """For moments: α and the units of x over those of r, times √2 off the diagonal, for squares; 1 for products."""
@@ -168,7 +168,7 @@ class BlockNetwork(BlockProblem):
         return self.weights[j] * 2.0 ** (exponent(R) - exponent(U))
 
     def _integers(self, j: int, hidden: Hidden, grid: Grid, counts: Array | None) -> NDArray[np.int64]:
-        """The sum of a part in units of the grid, each record as often as it counts."""
+        """The sum of a part in units of the grid, each record times what it counts."""
         c, bound = self.network.connections[j], self.blocks[j].bound
         design, residual = hidden.designs[j], c.map.by_patch(hidden.residuals[c.target])
         if c.map.patches > 1:
@@ -178,13 +178,14 @@ class BlockNetwork(BlockProblem):
         X, R = design[:, 0], residual[:, 0]
         if self.statistic is LayerStatistic.GRADIENT:
             A, scales, norms = integer_rows(X, BITS)
-            T = capped_rows(R * -(scales / grid.unit)[:, None], bound / grid.unit / norms)
-            return integer_product(T, A.astype(np.float64), counts)
+            own = np.ones(len(X)) if counts is None else counts
+            T = capped_rows(R * -(scales * own / grid.unit)[:, None], bound / grid.unit / norms * own)
+            return integer_product(T, A.astype(np.float64))
         ok = np.isfinite(row_squares(X)) & np.isfinite(row_squares(R))  # a record that fails counts as zero, all of it
-        x = _within(X[ok], self.network.design_norm(c), grid.bits)
-        r = _within(R[ok], self.residual_norms[j], grid.bits)
-        own = None if counts is None else counts[ok]
-        return np.concatenate([integer_gram(x, own), integer_product(r, x, own)])
+        root = np.ones(int(ok.sum())) if counts is None else roots(counts[ok])
+        x = _within(X[ok], self.network.design_norm(c), grid.bits, root)
+        r = _within(R[ok], self.residual_norms[j], grid.bits, root)
+        return np.concatenate([integer_gram(x), integer_product(r, x)])
 
     # -- floating point -------------------------------------------------------------------------------------------
 
@@ -277,9 +278,9 @@ def _formed(design: Array, residual: Array) -> Array:
     return np.ascontiguousarray(_flat(np.matmul(R.transpose(0, 2, 1), X)))
 
 
-def _within(rows: Array, norm: float, bits: int) -> Array:
-    """Rows of norm at most ``norm``, less the tolerance of bounds, as integers of so many bits, rounded toward zero."""
-    factor = _factor(np.sqrt(row_squares(rows)), norm * (1 - TOLERANCE))
+def _within(rows: Array, norm: float, bits: int, root: Array) -> Array:
+    """Rows of norm at most ``norm``, less the tolerance of bounds, times √w, as integers, rounded toward zero."""
+    factor = _factor(np.sqrt(row_squares(rows)), norm * (1 - TOLERANCE)) * root
     return truncated(rows * factor[:, None], 2.0 ** (exponent(norm) - bits))
 
 

@@ -75,8 +75,8 @@ class _Outputs(Query):
     records come), which are added. Any order of m additions is off by at most m·2⁻⁵³ of what is added, no partial sum
     of n records is longer than n·c, and there are at most 2n/m sums of parts. Hence a computed sum is at most
     n(m + 2n/m)·2⁻⁵³·c from the exact one: a record that vanishes moves it by at most c(1 + n(m + 2n/m)·2⁻⁵²), and one
-    that is replaced by twice that, which is within C and 2C for n ≤ 2²² records. Persons count 1 in all, in at most
-    2¹⁰ rows each, so that partial sums of n persons are no longer, of 2¹¹·n/m parts: n ≤ 2¹⁷ persons.
+    that is replaced by twice that, which is within C and 2C for n ≤ 2²² records. Rows of a person count 1 in all, so
+    that partial sums of n persons are no longer: n ≤ 2¹⁷ persons with 2²⁸ rows.
 
     Attributes:
         loss: of the outputs, clipped.
@@ -134,10 +134,10 @@ class _Outputs(Query):
     def _integers(self, batch: Rows, theta: Array, grid: Grid, counts: Table) -> NDArray[np.int64]:
         """The sum over these records, in units of the grid; (records, 1) says what each counts."""
 
-    def _slopes(self, Z: Array, batch: Rows, factors: Array, norms: Array, unit: float) -> Array:
-        """The integers t of each record: slopes at outputs ``factors``·Z, of norm at most C/(g·norm)."""
-        G = self.loss.gradient(Z * factors[:, None], batch.y)
-        return capped_rows(G * (factors / unit)[:, None], self.bound / unit / norms)
+    def _slopes(self, Z: Array, batch: Rows, factors: Array, norms: Array, unit: float, counts: Table) -> Array:
+        """The integers t of each record: slopes at ``factors``·Z, of norm at most C/(g·norm), times what it counts."""
+        G, own = self.loss.gradient(Z * factors[:, None], batch.y), counts[:, 0]
+        return capped_rows(G * (factors * own / unit)[:, None], self.bound / unit / norms * own)
 
 
 @register("linear-outputs")
@@ -192,8 +192,8 @@ class LinearOutputs(_Outputs):
         U, scales, norms = integer_rows(batch.X, BITS)
         R, W = self.row_norm, coarse(theta.reshape(self.loss.outputs, -1), BITS)
         factors = scales * (R / np.maximum(norms * scales, R))
-        T = self._slopes(row_scores(U, W), batch, factors, norms, grid.unit)
-        return integer_sums_of_products(T, counts, U).ravel()
+        T = self._slopes(row_scores(U, W), batch, factors, norms, grid.unit, counts)
+        return integer_sums_of_products(T, np.ones((len(U), 1), U.dtype), U).ravel()
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> Example:
@@ -256,8 +256,8 @@ class GatedOutputs(_Outputs):
         factors = lift * (self.row_norm / np.maximum(lift * lifted, self.row_norm))
         V = coarse(theta.reshape(K, P * d), BITS).reshape(K * P, d)  # sums over open gates are exact, too
         Z = np.einsum("ikj,ij->ik", row_scores(U, V).reshape(-1, K, P), opened.astype(np.float64))
-        T = self._slopes(Z, batch, factors, lifted, grid.unit)
-        return integer_sums_of_products(T, opened * counts, U).ravel()
+        T = self._slopes(Z, batch, factors, lifted, grid.unit, counts)
+        return integer_sums_of_products(T, opened.astype(U.dtype), U).ravel()
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> Example:
@@ -266,8 +266,8 @@ class GatedOutputs(_Outputs):
 
 
 def _counts(mask: NDArray[Any], index: Index) -> Table:
-    """What some records count, (records, 1); float32 holds these integers, and shares in multiples of 2⁻¹⁰."""
-    return mask[index, None].astype(np.float32)
+    """What some records count, (records, 1)."""
+    return mask[index, None].astype(np.float32 if mask.dtype == np.bool_ else np.float64)
 
 
 def _parts(index: Index) -> list[Index]:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit.errors import MechanismMismatch
-from tacit.kernels.lattice import truncated
 from tacit.problem import Loss
 from tacit.records import Rows
 from tacit.release.query import Example, Grid, Members, Query, Sums, integer_sums, register, zero_where_it_fails
@@ -93,7 +92,7 @@ class BoundedSum(Query):
         values = self._values(rows)[:, None]
         if grid is None:
             return np.asarray(members.astype(np.float64) @ values)
-        return integer_sums(truncated(values, grid.unit), members)
+        return integer_sums(values, members, grid.unit)
 
     @classmethod
     def example(cls, rng: np.random.Generator, records: int) -> Example:

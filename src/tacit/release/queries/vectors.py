@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tacit import _validate
 from tacit.errors import MechanismMismatch
 from tacit.records import Rows
-from tacit.release.query import QUERIES, UNIT_ROUNDOFF, Example, Grid, Members, Query, Sums, register
+from tacit.release.query import QUERIES, UNIT_ROUNDOFF, Example, Grid, Members, Query, Sums, integer_sums, register
 
 __all__ = ["CountedSum", "VectorSum"]
 
@@ -89,9 +89,9 @@ class CountedSum(Query):
         )
         return np.concatenate([inner, np.ones((*inner.shape[:2], 1))], axis=2)
 
-    def grid(self, sigma: float, weight_bits: int = 0) -> Grid:
+    def grid(self, sigma: float) -> Grid:
         """That of the inner query."""
-        return self.inner.grid(sigma, weight_bits)
+        return self.inner.grid(sigma)
 
     def scales(self, size: int) -> Array | None:
         """Those of the inner query, and 1 for the count."""
@@ -99,9 +99,9 @@ class CountedSum(Query):
         return None if inner is None else np.append(inner, 1.0)
 
     def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
-        """The inner total (clipped there), and how many members there are."""
-        count = members.sum(axis=1, keepdims=True)
-        count = count.astype(np.float64) if grid is None else count.astype(np.int64) * int(1 / grid.unit)
+        """The inner total (clipped there), and how much all members count."""
+        ones = np.ones((len(rows), 1))
+        count = members.astype(np.float64) @ ones if grid is None else integer_sums(ones, members, grid.unit)
         return np.hstack([self.inner.total(rows, state, members, grid), count])
 
     @classmethod
