@@ -27,13 +27,12 @@ __all__ = [
 ]
 
 
-def checked_records(records: Records, y: Any, groups: Any) -> Streamed:
+def checked_records(records: Records, **besides: Any) -> Streamed:
     """Records that were opened, and nothing beside them.
 
     Args:
         records: what the user passed as X.
-        y: must be None.
-        groups: must be None.
+        besides: other arguments of fit, which must be None.
 
     Returns:
         The records.
@@ -41,9 +40,10 @@ def checked_records(records: Records, y: Any, groups: Any) -> Streamed:
     Raises:
         InvalidInput: if something stands beside them, or they are no table with a header.
     """
-    if y is not None or groups is not None:
-        name, option = ("y", "target") if y is not None else ("groups", "person")
-        raise InvalidInput(f"{name} has no effect beside records: name the column, open_records(…, {option}=…)")
+    ways = {"y": "name the column, open_records(…, target=…)", "groups": "name the column, open_records(…, person=…)"}
+    for name, value in besides.items():
+        if value is not None:
+            raise InvalidInput(f"{name} has no effect beside records: {ways.get(name, 'leave it out')}")
     if not isinstance(records, Streamed):
         raise InvalidInput(f"{type(records).__name__} are records without a header: pass what open_records returns")
     return records

@@ -313,9 +313,11 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     def _opened(self, X: Any, y: Any, groups: Any, sample_weight: Any) -> tuple[Table, Records]:
         """The table as a plan may know it, and where its records are; of open records nothing is read."""
         if isinstance(X, Records):
-            table, records = self._see(checked_records(X, y, groups, sample_weight))
+            opened = checked_records(X, y=y, groups=groups, sample_weight=sample_weight)
+            self._check_weights_of_rows(opened.has_persons, False)
+            table, records = self._see(opened.of_persons(self.max_rows or 1) if opened.has_persons else opened)
             name_features(self, X)
-            return table, records
+            return self._of_persons(table, table.n, True, bool(self.max_rows)) if records.by_person else table, records
         table, X, y = self._read(X, y)
         table, persons = self._grouped(table, groups, sample_weight)
         return table, self._records(table, X, y, persons)
@@ -328,16 +330,21 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _grouped(self, table: Table, groups: Any, sample_weight: Any) -> tuple[Table, Persons | None]:
         """The table as one of persons, where ids say whose each row is, and what rows count."""
-        if groups is None:
-            for name, default in (("weighting", "person"), ("max_rows", None)):
-                if getattr(self, name) != default:
-                    raise InvalidInput(f"{name} has no effect without groups: tell fit whose each row is")
-        if sample_weight is None and self.max_sample_weight is not None:
-            raise InvalidInput("max_sample_weight has no effect without sample_weight: pass that to fit, too")
+        self._check_weights_of_rows(groups is not None, sample_weight is not None)
         if groups is None and sample_weight is None:
             return table, None
         persons = Persons.of(groups, table.n, self.weighting, self.max_rows, sample_weight, self.max_sample_weight)
         return self._of_persons(table, persons.n, persons.by_person, persons.secret_weight), persons
+
+    def _check_weights_of_rows(self, by_person: bool, weighted: bool) -> None:
+        """Refuse parameters about what rows count where they have no effect, or contradict each other."""
+        check_weighting(self.weighting, self.max_rows)
+        if not by_person:
+            for name, default in (("weighting", "person"), ("max_rows", None)):
+                if getattr(self, name) != default:
+                    raise InvalidInput(f"{name} has no effect without groups: tell fit whose each row is")
+        if not weighted and self.max_sample_weight is not None:
+            raise InvalidInput("max_sample_weight has no effect without sample_weight: pass that to fit, too")
 
     def _of_persons(self, table: Table, n: int, by_person: bool, secret: bool) -> Table:
         """The table of n persons, or of n records that count differently."""

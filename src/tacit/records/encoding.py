@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from tacit.errors import InvalidInput
 from tacit.inputs.schema import Categories, Feature, Label, Numbers, Schema, check_names
+from tacit.records.persons import id_tags
 from tacit.records.sources import Coded, Column, Field, Source
 
 __all__ = ["Encoder", "Part", "check_columns", "check_type", "label_codes", "plain_features"]
@@ -35,11 +36,13 @@ class Part:
         X: (rows, features), in C order.
         y: (rows,), or None.
         lost: which rows count as nothing; their numbers are zeros.
+        tags: digests of the ids of persons, (rows, 2), or None.
     """
 
     X: NDArray[Any]
     y: Array | None
     lost: Bad
+    tags: NDArray[np.uint64] | None = None
 
     def __len__(self) -> int:
         return len(self.X)
@@ -69,17 +72,20 @@ class Encoder:
         dtype: of the numbers: float32 if all columns are.
         target: the column to predict, or None.
         classes: its labels, whose places stand for them; None for numbers.
+        person: the column of ids, or None.
     """
 
     features: tuple[Feature, ...]
     dtype: Any = np.float64
     target: str | None = None
     classes: tuple[Label, ...] | None = None
+    person: str | None = None
 
     @property
     def wanted(self) -> list[str]:
         """The columns to read."""
-        return [feature.name for feature in self.features] + ([] if self.target is None else [self.target])
+        besides = (self.target, self.person)
+        return [feature.name for feature in self.features] + [name for name in besides if name is not None]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -106,11 +112,29 @@ class Encoder:
                 _write(X[:, at : at + width], feature, columns[feature.name], faults)
             at += width
         y = None if self.target is None else self._target(self.target, columns[self.target], faults)
+        tags = None if self.person is None else self.tags_of(columns, faults)
         if faults.lost.any():
             X[faults.lost] = 0.0
             if y is not None:
                 y[faults.lost] = 0.0
-        return Part(X, y, faults.lost)
+        return Part(X, y, faults.lost, tags)
+
+    def tags_of(self, columns: dict[str, Column], faults: _Faults | None = None) -> NDArray[np.uint64]:
+        """Digests of a batch's ids, a function of each id alone.
+
+        Args:
+            columns: by name.
+            faults: takes rows without an id; without it these are left out.
+
+        Returns:
+            (rows, 2).
+        """
+        assert self.person is not None
+        tags, missing = _id_tags(columns[self.person])
+        if faults is None:
+            return tags[~missing]
+        faults.add(missing, lambda: InvalidInput(f"column {self.person!r} has missing ids: drop these rows"))
+        return tags
 
     def _target(self, name: str, column: Column, faults: _Faults) -> Array:
         missing = InvalidInput(f"the target {name!r} has missing values: every record needs one, so complete the file")
@@ -204,6 +228,29 @@ def _number(text: str | None) -> float | None:
 
 def _is_missing(text: str | None) -> bool:
     return text is None or text.strip().lower() in _MISSING
+
+
+# -- persons ----------------------------------------------------------------------------------------------
+
+
+def _id_tags(column: Column) -> tuple[NDArray[np.uint64], Bad]:
+    """Digests of ids, and where they are missing: whole numbers by value, all others by their text."""
+    if isinstance(column, Coded):
+        words = id_tags(np.array([*(word.strip() for word in column.words), ""], object))
+        return words[column.place], column.place < 0
+    if not isinstance(column, np.ndarray):
+        missing = np.array([_is_missing(text) for text in column], bool)
+        distinct, place = np.unique(np.array(["" if one is None else one.strip() for one in column]), return_inverse=True)
+        return id_tags(distinct.astype(object))[place], missing
+    if column.dtype.kind != "f":
+        return id_tags(column), np.zeros(len(column), bool)
+    missing = ~np.isfinite(column)
+    whole = ~missing & (column == np.trunc(column)) & (np.abs(column) < 2.0**53)
+    tags = np.zeros((len(column), 2), np.uint64)
+    for some in (whole, ~whole & ~missing):  # by each number alone, whatever the others of the batch are
+        if some.any():
+            tags[some] = id_tags(column[some])
+    return tags, missing
 
 
 # -- categories -------------------------------------------------------------------------------------------

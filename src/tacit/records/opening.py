@@ -126,7 +126,9 @@ def _encoder(source: Source, schema: Schema | None, target: str | None, person: 
         check_type(source, known[target], schema.target.classes)
     plain = [known[feature.name].type for feature in features if not isinstance(feature, Categories)]
     narrow = bool(plain) and len(plain) == len(features) and set(plain) <= set(_NARROW)
-    return Encoder(features, np.float32 if narrow else np.float64, target)
+    if person is not None and known[person].kind == "other":
+        raise source.type_fault(known[person])
+    return Encoder(features, np.float32 if narrow else np.float64, target, person=person)
 
 
 def _bytes(memory: object) -> int:

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from tacit.errors import InvalidInput
 from tacit.inputs.schema import Label, Numbers
 from tacit.maps import RowMap
-from tacit.records.base import Asked, Header, Records, Sums, TargetMap
+from tacit.records.base import Asked, Header, Records, Sums, TargetMap, row_weights
 from tacit.records.encoding import Encoder, Part, check_type, label_codes
 from tacit.records.memory import part_rows
+from tacit.records.owners import Owners, People, people_of
 from tacit.records.rows import Mapped, Rows
 from tacit.records.scratch import Scratch
 from tacit.records.sources import Source, find_source
@@ -45,6 +46,7 @@ class _Store:
         self._memory, self._folder = memory, folder
         self._copy: tuple[Encoder, Scratch] | None = None
         self._count: int | None = None
+        self._people: People | None = None
 
     @property
     def rows(self) -> int:
@@ -72,6 +74,19 @@ class _Store:
                     tick(len(made))
             self._copy = encoder, made
         return self._copy[1]
+
+    def people(self, encoder: Encoder) -> People:
+        """Who occurs in the table, found out once: by a pass over ids alone."""
+        if self._people is None:
+            if self.source.once:
+                parts = (arrays["tags"][~arrays["lost"]] for arrays in self.copy(encoder).parts())
+            else:
+                assert encoder.person is not None
+                parts = map(encoder.tags_of, self.source.batches([encoder.person]))
+            self._people = people_of(parts)
+            if not len(self._people):
+                raise InvalidInput(f"column {encoder.person!r} holds no ids: every row needs one")
+        return self._people
 
     @property
     def encoder_of_copy(self) -> Encoder | None:
@@ -105,18 +120,18 @@ class _Store:
 
 
 def _part(arrays: dict[str, NDArray[Any]]) -> Part:
-    return Part(arrays["X"], arrays.get("y"), arrays["lost"])
+    return Part(arrays["X"], arrays.get("y"), arrays["lost"], arrays.get("tags"))
 
 
 def _cut(part: Part, rows: slice) -> Part:
-    return Part(part.X[rows], None if part.y is None else part.y[rows], part.lost[rows])
+    return _part({name: one[rows] for name, one in vars(part).items() if one is not None})
 
 
 def _joined(parts: list[Part]) -> Part:
     if len(parts) == 1:
         return parts[0]
-    y = None if parts[0].y is None else np.concatenate([one.y for one in parts if one.y is not None])
-    return Part(np.concatenate([one.X for one in parts]), y, np.concatenate([one.lost for one in parts]))
+    names = [name for name, one in vars(parts[0]).items() if one is not None]
+    return _part({name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
 
 class Streamed(Records):
@@ -153,11 +168,27 @@ class Streamed(Records):
         self._maps: tuple[RowMap, ...] = ()
         self._targets: tuple[TargetMap, ...] = ()
         self._tick: Callable[[int], None] | None = None
+        self._owners: Owners | None = None
 
     @property
     def n(self) -> int:  # type: ignore[override]
-        """How many records there are: from metadata, or by one pass that counts."""
+        """How many records there are, or persons: from metadata, or by one pass that counts."""
+        return self._length if self._owners is None else len(self._owners.people)
+
+    @property
+    def _length(self) -> int:
+        """How many rows there are; secret where they belong to persons."""
         return self._store.count(self._encoder)
+
+    @property
+    def has_persons(self) -> bool:
+        """Whether a column says whose each row is."""
+        return self._encoder.person is not None
+
+    @property
+    def by_person(self) -> bool:  # type: ignore[override]
+        """Whether rows are read as those of persons."""
+        return self._owners is not None
 
     @property
     def by_index(self) -> bool:  # type: ignore[override]
@@ -199,6 +230,24 @@ class Streamed(Records):
         out._encoder = dataclasses.replace(self._encoder, target=None, classes=None)
         return out
 
+    def of_persons(self, least: int = 1) -> Streamed:
+        """The same table, for one fit: records are persons, who are counted here.
+
+        Args:
+            least: the number of rows that a person is taken to have at least.
+
+        Returns:
+            The view.
+        """
+        out = copy.copy(self)
+        out._owners = Owners(self._store.people(self._encoder), least)
+        return out
+
+    def key(self, rng: np.random.Generator) -> None:
+        """Number persons by this secret."""
+        if self._owners is not None:
+            self._owners.key(rng)
+
     def in_type(self, dtype: Any) -> Streamed:
         """The same table with features of another type."""
         out = copy.copy(self)
@@ -224,12 +273,13 @@ class Streamed(Records):
         everybody = members.strides == (0, 0) or bool(members.all())
         sums: Sums | None = None
         done = 0
-        for rows, own in self._all(members) if everybody or not self.by_index else self._some(members):
+        fetched = not everybody and self.by_index and self._owners is None
+        for rows, own in self._some(members) if fetched else self._all(members):
             done += len(rows)
             more = query.total(rows, state, own, grid)
             sums = more if sums is None else sums + more
-            if self._tick is not None and done < self.n:
-                self._tick(TICKS * done // self.n)
+            if self._tick is not None and done < self._length:
+                self._tick(TICKS * done // self._length)
         if self._tick is not None:
             self._tick(TICKS)
         assert sums is not None
@@ -239,7 +289,8 @@ class Streamed(Records):
         first = 0
         for part in self._store.parts(self._encoder):
             rows = self._rows(part)
-            yield rows, rows.kept_members(members[:, first : first + len(rows)])
+            own = members[:, first : first + len(rows)] if rows.shares is None else row_weights(rows, members)
+            yield rows, rows.kept_members(own)
             first += len(rows)
 
     def _some(self, members: NDArray[Any]) -> Iterator[tuple[Rows, NDArray[Any]]]:
@@ -255,7 +306,7 @@ class Streamed(Records):
     def _fill(self) -> None:
         """Make the copy, if there is to be one: a pass of its own."""
         if self._store.copied:
-            n, tick = self.n, self._tick
+            n, tick = self._length, self._tick
             self._store.copy(self._encoder, tick=None if tick is None else lambda done: tick(TICKS * done // n))
 
     def _rows(self, part: Part) -> Rows:
@@ -269,7 +320,11 @@ class Streamed(Records):
             y = y.astype(np.intp)
         for target in self._targets:
             y = target(y)
-        return Rows(Mapped(X, self._maps), y, lost=lost if lost.any() else None)
+        shares = None
+        if self._owners is not None:
+            assert part.tags is not None
+            shares, lost = self._owners.shares(part.tags, lost)
+        return Rows(Mapped(X, self._maps), y, shares=shares, lost=lost if lost.any() else None)
 
     # -- beside fits ------------------------------------------------------------------------------------------
 
@@ -287,7 +342,7 @@ class Streamed(Records):
         Raises:
             InvalidInput: if a value is missing, or of another type than the model needs.
         """
-        store, encoder = self._store, dataclasses.replace(self._encoder, target=None, classes=None)
+        store, encoder = self._store, dataclasses.replace(self._encoder, target=None, classes=None, person=None)
         if not store.source.once:
             for columns in store.source.batches(encoder.wanted):
                 yield encoder(columns, strict=True).X.astype(self._dtype, copy=False)
