@@ -33,19 +33,19 @@ class Part:
     """Some rows as numbers; **private**.
 
     Attributes:
-        X: (rows, features), in C order.
+        X: (rows, features), in C order; or a function that reads it.
         y: (rows,), or None.
         lost: which rows count as nothing; their numbers are zeros.
         tags: digests of the ids of persons, (rows, 2), or None.
     """
 
-    X: NDArray[Any]
+    X: Any
     y: Array | None
     lost: Bad
     tags: NDArray[np.uint64] | None = None
 
     def __len__(self) -> int:
-        return len(self.X)
+        return len(self.lost)
 
 
 class _Faults:

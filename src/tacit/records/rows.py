@@ -173,6 +173,27 @@ class Integers:
         else:
             self._columns, self.scales, self.norms = row_integers(np.ascontiguousarray(np.asarray(X).T), BITS)
 
+    @classmethod
+    def of(cls, columns: NDArray[np.float32], scales: Array, norms: Array) -> Integers:
+        """Dense ones that were made before.
+
+        Args:
+            columns: u, (features, records).
+            scales: of the records.
+            norms: of the records.
+
+        Returns:
+            The same integers.
+        """
+        out = cls.__new__(cls)
+        out._sparse, out._columns, out.scales, out.norms = False, columns, scales, norms
+        return out
+
+    @property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What ``of`` takes; only of dense ones."""
+        return {"columns": self._columns, "scales": self.scales, "norms": self.norms}
+
     def dot(self, w: Array) -> Array:
         """u·w of each record; of each record by itself, to the bit."""
         if self._sparse:
@@ -206,12 +227,16 @@ class Mapped:
         source: an array or a sparse matrix; neither copied nor changed.
         maps: applied in this order.
         norm: no row of the source is longer; infinite if that is not known.
+        rows: None, or how many rows there are in a source that is a function, which reads them when they are needed.
     """
 
-    def __init__(self, source: Any, maps: tuple[RowMap, ...] = (), norm: float = float("inf")) -> None:
+    def __init__(
+        self, source: Any, maps: tuple[RowMap, ...] = (), norm: float = float("inf"), rows: int | None = None
+    ) -> None:
         self._source, self._maps = source, maps
-        self._n = int(source.shape[0])
-        self._made: Any = None if maps else source
+        self._unread = rows is not None
+        self._n = int(source.shape[0]) if rows is None else rows
+        self._made: Any = None if maps or self._unread else source
         self._norm = norm
 
     def __len__(self) -> int:
@@ -230,11 +255,13 @@ class Mapped:
     @property
     def fits(self) -> bool:
         """Whether the whole table is there, or is small enough to be made once."""
-        return self.made or self._is_small
+        return self.made or self._unread or self._is_small  # what is read when it is needed is one part
 
     def whole(self) -> Any:
         """The mapped table, made once."""
         if self._made is None:
+            if self._unread:
+                self._source, self._unread = self._source(), False
             self._made = self._by_chunks() if self._goes_by_rows() else self._mapped(self._source)
             self._source = None  # an intermediate copy is not needed any more
         return self._made
@@ -248,7 +275,7 @@ class Mapped:
         return self._mapped(_taken(self._source, index))
 
     def _goes_by_rows(self) -> bool:
-        return self._maps[-1].by_rows and isinstance(self._source, np.ndarray) and self._n > 0
+        return bool(self._maps) and self._maps[-1].by_rows and isinstance(self._source, np.ndarray) and self._n > 0
 
     def _mapped(self, X: Any) -> Any:
         for one in self._maps:

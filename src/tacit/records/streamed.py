@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterator
+import functools
+from collections.abc import Callable, Hashable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from tacit.inputs.schema import Label, Numbers
 from tacit.maps import RowMap
 from tacit.records.base import Asked, Header, Records, Sums, TargetMap, row_weights
 from tacit.records.encoding import Encoder, Part, check_type, label_codes
+from tacit.records.keeping import Keeper
 from tacit.records.memory import part_rows
 from tacit.records.owners import Owners, People, people_of
 from tacit.records.rows import Mapped, Rows
@@ -26,6 +28,8 @@ __all__ = ["MEMORY", "Streamed"]
 
 MEMORY = 256 * 2**20
 """Bytes of a scratch copy that stay in memory, unless the user says otherwise."""
+BESIDES = ("y", "lost", "tags")
+"""What is read of a part of the copy in every pass; features are if a query looks at them."""
 TICKS = 1000
 """Steps of a progress bar in one pass: how many rows there are does not show."""
 
@@ -47,6 +51,7 @@ class _Store:
         self._copy: tuple[Encoder, Scratch] | None = None
         self._count: int | None = None
         self._people: People | None = None
+        self._keeper = Keeper(folder)
 
     @property
     def rows(self) -> int:
@@ -75,6 +80,13 @@ class _Store:
             self._copy = encoder, made
         return self._copy[1]
 
+    def keeper(self, view: tuple[Any, ...]) -> Keeper | None:
+        """What keeps integers from pass to pass; None where nothing may be copied."""
+        if self._copy is None:
+            return None
+        self._keeper.begin(view, self.rows, self._memory - self._copy[1].held)
+        return self._keeper
+
     def people(self, encoder: Encoder) -> People:
         """Who occurs in the table, found out once: by a pass over ids alone."""
         if self._people is None:
@@ -94,12 +106,14 @@ class _Store:
         return None if self._copy is None else self._copy[0]
 
     def parts(self, encoder: Encoder) -> Iterator[Part]:
-        """All rows, from the copy or from the source."""
-        if self.copied:
-            for arrays in self.copy(encoder).parts():
-                yield _part(arrays)
-        else:
+        """All rows, from the copy or from the source; features from the copy are read when they are needed."""
+        if not self.copied:
             yield from self._read(encoder, False)
+            return
+        copied = self.copy(encoder)
+        for k in range(copied.count):
+            read = functools.partial(_features, copied, k)
+            yield _part({"X": read, **copied.part(k, BESIDES)})
 
     def _read(self, encoder: Encoder, strict: bool) -> Iterator[Part]:
         """The source's rows in parts of equal length."""
@@ -119,8 +133,17 @@ class _Store:
             yield last
 
 
-def _part(arrays: dict[str, NDArray[Any]]) -> Part:
+def _features(copied: Scratch, k: int) -> NDArray[Any]:
+    return copied.part(k, ["X"])["X"]
+
+
+def _part(arrays: dict[str, Any]) -> Part:
     return Part(arrays["X"], arrays.get("y"), arrays["lost"], arrays.get("tags"))
+
+
+def _as_type(X: Any, dtype: Any) -> NDArray[Any]:
+    """Features of another type, read now if they were not."""
+    return np.asarray((X() if callable(X) else X).astype(dtype, copy=False))
 
 
 def _cut(part: Part, rows: slice) -> Part:
@@ -286,9 +309,9 @@ class Streamed(Records):
         return sums
 
     def _all(self, members: NDArray[Any]) -> Iterator[tuple[Rows, NDArray[Any]]]:
-        first = 0
-        for part in self._store.parts(self._encoder):
-            rows = self._rows(part)
+        first, keeper = 0, self._store.keeper((self._maps, self._dtype, self._encoder))
+        for k, part in enumerate(self._store.parts(self._encoder)):
+            rows = self._rows(part, None if keeper is None else keeper.of(k))
             own = members[:, first : first + len(rows)] if rows.shares is None else row_weights(rows, members)
             yield rows, rows.kept_members(own)
             first += len(rows)
@@ -309,11 +332,9 @@ class Streamed(Records):
             n, tick = self._length, self._tick
             self._store.copy(self._encoder, tick=None if tick is None else lambda done: tick(TICKS * done // n))
 
-    def _rows(self, part: Part) -> Rows:
-        X, lost = part.X, part.lost
+    def _rows(self, part: Part, kept: dict[Hashable, Any] | None = None) -> Rows:
+        lost = part.lost
         y: Any = part.y
-        if X.dtype != self._dtype:
-            X = X.astype(self._dtype)
         if y is not None and self._classes is not None:
             y, lost = label_codes(y, self._classes, lost)
         elif y is not None and self._encoder.classes is not None:
@@ -324,7 +345,8 @@ class Streamed(Records):
         if self._owners is not None:
             assert part.tags is not None
             shares, lost = self._owners.shares(part.tags, lost)
-        return Rows(Mapped(X, self._maps), y, shares=shares, lost=lost if lost.any() else None)
+        X = functools.partial(_as_type, part.X, self._dtype)
+        return Rows(Mapped(X, self._maps, rows=len(part)), y, kept, shares=shares, lost=lost if lost.any() else None)
 
     # -- beside fits ------------------------------------------------------------------------------------------
 
@@ -350,7 +372,7 @@ class Streamed(Records):
         for part in store.parts(encoder if store.encoder_of_copy is None else store.encoder_of_copy):
             if part.lost.any():
                 raise InvalidInput("a row has missing values: fill them in, or state in a schema what stands for them")
-            yield part.X.astype(self._dtype, copy=False)
+            yield _as_type(part.X, self._dtype)
 
     @classmethod
     def example(cls, X: Any, y: Any) -> Streamed:

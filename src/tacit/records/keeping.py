@@ -1,0 +1,68 @@
+"""What queries derive from the parts of a stream and need again in the next pass: records as integers."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+from tacit.records.rows import Integers
+from tacit.records.scratch import Scratch
+
+__all__ = ["Keeper"]
+
+KEY = "integers"
+"""Under which rows keep them (``Rows.integers``)."""
+
+
+class Keeper:
+    """The integers of all parts, as they are seen through the maps of the last passes.
+
+    They are copied like the records: from the second pass through the same maps on, within the same budget, and beyond
+    it to a file without a name. Everything else that a query derives goes with its part.
+
+    Args:
+        folder: for the file.
+    """
+
+    def __init__(self, folder: Path | None = None) -> None:
+        self._folder = folder
+        self._view: tuple[Any, ...] = ()
+        self._passes = 0
+        self._kept: Scratch | None = None
+
+    def begin(self, view: tuple[Any, ...], rows: int, memory: int) -> None:
+        """A pass begins.
+
+        Args:
+            view: names what parts are seen through.
+            rows: of a part.
+            memory: bytes that may stay in memory.
+        """
+        if view != self._view:
+            self._view, self._passes, self._kept = view, 0, None
+        self._passes += 1
+        if self._passes == 2:
+            self._kept = Scratch(rows, memory, self._folder, frozenset(["columns"]), silent=True)
+
+    def of(self, k: int) -> dict[Hashable, Any]:
+        """What is kept of part k, and what will be."""
+        return {} if self._kept is None else _Kept(self._kept, k)
+
+
+class _Kept(dict[Hashable, Any]):
+    """What is derived from one part; its integers outlive it."""
+
+    def __init__(self, made: Scratch, k: int) -> None:
+        super().__init__()
+        self._made, self._k = made, k
+
+    def __contains__(self, key: object) -> bool:
+        if key == KEY and not super().__contains__(KEY) and self._k < self._made.count:
+            super().__setitem__(KEY, Integers.of(**self._made.part(self._k)))
+        return super().__contains__(key)
+
+    def __setitem__(self, key: Hashable, value: Any) -> None:
+        super().__setitem__(key, value)
+        if key == KEY and self._k == self._made.count:
+            self._made.add(value.arrays)
