@@ -32,8 +32,8 @@ p{margin:.5rem 0;overflow-wrap:anywhere}
 .facts dd{margin:0;font-size:1.2rem;font-weight:600;overflow-wrap:anywhere}
 .wide{overflow-x:auto}
 table{border-collapse:collapse;width:100%;font-size:.93rem}
-th,td{text-align:left;vertical-align:top;padding:.4rem .6rem .4rem 0;border-bottom:1px solid var(--rule);
-overflow-wrap:anywhere}
+th,td{text-align:left;vertical-align:top;padding:.4rem .9rem .4rem 0;border-bottom:1px solid var(--rule)}
+th,td.short{white-space:nowrap}
 th{color:var(--soft);font-weight:600}
 .note{border-left:4px solid var(--orange);background:var(--tint);padding:.6rem .9rem;margin:.8rem 0;
 overflow-wrap:anywhere}
@@ -47,6 +47,8 @@ footer{margin-top:3rem;border-top:1px solid var(--rule);padding-top:.8rem;font-s
 --green:#00695c}body{font-size:11pt}main{max-width:none;padding:0}h2{break-after:avoid}tr{break-inside:avoid}}
 """
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP, RIGHT = 640, 300, 56, 44, 14, 14
+SHORT = 24
+"""Letters of a cell that stays in one line."""
 COLOURS = ("var(--blue)", "var(--orange)", "var(--green)")
 DASHES = ("", "6 4", "2 3")
 """Lines differ in their dashes, too: on paper, and for readers who see no colours."""
@@ -101,8 +103,13 @@ def facts(values: Sequence[tuple[str, str]]) -> str:
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table of plain text."""
     top = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    body = "".join("<tr>" + "".join(map(_cell, row)) + "</tr>" for row in rows)
     return f'<div class="wide"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def _cell(text: str) -> str:
+    short = ' class="short"' if len(text) <= SHORT else ""
+    return f"<td{short}>{html.escape(text)}</td>"
 
 
 # -- plots ----------------------------------------------------------------------------------------------------------

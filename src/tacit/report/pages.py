@@ -96,8 +96,8 @@ def ledger_page(ledger: Ledger, title: str = "Privacy ledger") -> str:
         paragraph("Every entry was charged before a record was read; none can be taken back.", "lead"),
     ]
     body += _history(ledger, entries)
-    head = ["", "time (UTC)", "for", "relation", "cost", "certificate", "marks"]
-    body += [section("Entries"), table(head, [_entry(one) for one in entries])]
+    head = ["", "for", "cost alone", "marks", "time (UTC)", "relation", "certificate"]
+    body += [section("Entries"), table(head, [_entry(one, ledger) for one in entries])]
     if any(getattr(one, "marks", ()) for one in entries):
         body.append(note("Some entries carry marks: what they say limits what may be concluded from a promise."))
     return page(title, body, f"tacit {tacit.__version__} · {len(entries)} entries, verified from the first one on")
@@ -116,7 +116,12 @@ def _history(ledger: Ledger, entries: Iterable[Any]) -> list[str]:
     return [section("Budget"), plot(lines, "entries", "ε", f"ε after each entry, at δ = {ledger.delta:g}.")]
 
 
-def _entry(one: Any) -> list[str]:
-    cost = f"μ = {format_up(one.mu)}" if one.mu is not None else f"ε = {format_up(one.epsilon)}, δ = {one.delta:g}"
-    marks = "; ".join(getattr(one, "marks", ()))
-    return [str(one.id), str(one.time)[:19], one.note, one.adjacency, cost, one.digest[:12], marks]
+def _entry(one: Any, ledger: Ledger) -> list[str]:
+    """A row; a Gaussian entry costs what it would cost alone, which is more than what it adds."""
+    if one.mu is None:
+        cost = f"ε = {format_up(one.epsilon)} at {one.delta:g}"
+    else:
+        cost = f"ε = {format_up(gdp_epsilon(one.mu, ledger.gaussian_delta))}"
+    relation, marks = one.adjacency.lower().replace("_", "-"), "; ".join(getattr(one, "marks", ()))
+    time = str(one.time)[:19].replace("T", " ")
+    return [str(one.id), one.note, cost, marks, time, relation, one.digest[:12]]
