@@ -20,6 +20,7 @@ ORDER = (
     "_validate",
     "_digits",
     "_files",
+    "_page",
     "_codec",
     "_registry",
     "kernels",
@@ -98,7 +99,7 @@ def test_a_certificate_answers_with_guarantees_only() -> None:
     numbers = {"epsilon", "delta", "mu"}
     words = {"adjacency", "arithmetic", "assumptions", "describe", "digest", "marks", "plan"}
     words |= {"theorem", "theorems", "unit", "view", "group_epsilon"}
-    makers = {"from_json", "marked", "to_dict", "to_json"}
+    makers = {"from_json", "marked", "to_dict", "to_html", "to_json"}
     assert {name for name in dir(tacit.Certificate) if not name.startswith("_")} == numbers | words | makers
 
 

@@ -208,6 +208,7 @@ def test_numbers_of_persons_follow_from_ids_whatever_their_type(ids):
     number = Persons.of(ids, 3).shares(np.random.default_rng(4)).person
     np.testing.assert_array_equal(number, Persons.of(np.array([3, 1, 2]), 3).shares(np.random.default_rng(4)).person)
     assert sorted(number) == [0, 1, 2]
+    np.testing.assert_array_equal(id_tags(np.array([1.0, 2.5]))[:1], id_tags(np.array([1])))  # each by itself
 
 
 def test_tags_tell_ids_apart_and_their_order_is_a_matter_of_the_key():

@@ -9,6 +9,23 @@ from typing import Any
 
 import pytest
 
+_PUBLIC_MAXIMUM = "weights need a public max_sample_weight, and noise differs: tests/estimators/test_persons.py"
+WEIGHTS = dict.fromkeys(
+    [
+        "check_sample_weights_pandas_series",
+        "check_sample_weights_not_an_array",
+        "check_sample_weights_list",
+        "check_all_zero_sample_weights_error",
+        "check_classifiers_one_label_sample_weights",
+        "check_sample_weights_shape",
+        "check_sample_weights_not_overwritten",
+        "check_sample_weight_equivalence_on_dense_data",
+        "check_sample_weight_equivalence_on_sparse_data",
+    ],
+    _PUBLIC_MAXIMUM,
+)
+"""scikit-learn's checks of weights without a maximum, which our estimators refuse."""
+
 
 def told(holds: Any, sentence: str) -> None:
     """Fail with one sentence, for whoever wrote the class."""

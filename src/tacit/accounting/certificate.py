@@ -13,13 +13,16 @@ import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import tacit
 from tacit import _codec, _validate
 from tacit._digits import format_up
+from tacit._files import write_whole
 from tacit.accounting.curve import Curve, Gaussian, compose
 from tacit.accounting.groups import describe_groups, group_epsilon
+from tacit.accounting.page import certificate_page
 from tacit.accounting.theorem import EVERY_ITERATE, Assumption, Theorem, theorem_named, theorems
 from tacit.errors import InvalidInput, MechanismMismatch, NotCovered
 from tacit.mechanism import Adjacency, Arithmetic, Part, Plan, Start
@@ -304,6 +307,17 @@ class Certificate:
             lines += [f"A person with several records is promised less: {describe_groups(self, d, epsilon)}."]
         lines += [f"Note: {mark}." for mark in self.marks]
         return " ".join(lines)
+
+    def to_html(self, path: str | Path, delta: float | None = None, *, title: str = "Privacy certificate") -> None:
+        """Write the promise as one self-contained page to file or print.
+
+        Args:
+            path: of the page.
+            delta: δ at which to state it (the reference δ if omitted).
+            title: of the page.
+        """
+        d = self._reference if delta is None else _validate.delta(delta)
+        write_whole(Path(path), certificate_page(self, d, title).encode())
 
     def __str__(self) -> str:
         return self.describe()

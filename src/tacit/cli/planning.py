@@ -162,11 +162,16 @@ def _found(options: dict[str, Any], plot: Path | None) -> CyclicReport:
 def report(
     certificate: Annotated[Path, typer.Argument(help="A certificate or a model saved as JSON.")],
     delta: Annotated[float | None, typer.Option("--delta", help="State the promise at this δ.")] = None,
+    page: Annotated[Path | None, typer.Option("--html", help="Write a page to file or print instead.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a paragraph.")] = False,
 ) -> None:
-    """Certify a saved certificate again and print its promise in words."""
+    """Certify a saved certificate again and print its promise in words, or write it as a page (--html)."""
     with working("certifying again …"):
-        loaded = _loaded(certificate)
+        loaded, model = _loaded(certificate)
+        if page is not None:
+            _write_page(page, loaded, model, delta)
+            typer.echo(f"Written to {page}")
+            return
         words = loaded.describe(delta)
     if as_json:
         found = loaded.to_dict()
@@ -180,7 +185,19 @@ def report(
     console().print(Text(words))
 
 
-def _loaded(path: Path) -> Certificate:
+def _write_page(path: Path, certificate: Certificate, model: Any, delta: float | None) -> None:
+    """The page of a model, or of a certificate alone."""
+    from tacit._files import write_whole
+    from tacit.report.pages import model_page
+
+    if model is None:
+        certificate.to_html(path, delta)
+    else:
+        write_whole(path, model_page(model, delta).encode())
+
+
+def _loaded(path: Path) -> tuple[Certificate, Any]:
+    """A certificate, with its model if the file holds one."""
     from tacit.accounting import Certificate
 
     no = f"{path} is not a certificate or a model"
@@ -188,10 +205,10 @@ def _loaded(path: Path) -> Certificate:
     try:
         text = path.read_text(encoding="utf-8")
         if re.match(r'\s*\{\s*"tacit":\s*"model"', text):
-            from tacit.estimators import load_model
+            from tacit.estimators import certificate_of, load_model
 
-            certificate: Certificate = load_model(path).certificate_
-            return certificate
+            model = load_model(path)
+            return certificate_of(model), model
         data = json.loads(text)
     except UnicodeDecodeError:
         raise InvalidInput(f"{no}: it is not UTF-8 text; {give}") from None
@@ -202,6 +219,6 @@ def _loaded(path: Path) -> Certificate:
     if not isinstance(data, dict) or not {"plan", "marks", "only", "claim"} <= data.keys():
         raise InvalidInput(f"{no}: it is JSON with other content; {give}")
     try:
-        return Certificate.from_json(text)
+        return Certificate.from_json(text), None
     except (RecursionError, OverflowError) as error:
         raise InvalidInput(f"{no}: {error}; {give}") from None

@@ -129,11 +129,16 @@ def ledger(
     epsilon: Annotated[float | None, typer.Option("--epsilon", help="The total ε of a new ledger.")] = None,
     delta: Annotated[float | None, typer.Option("--delta", help="The total δ of a new ledger.")] = None,
     new: Annotated[bool, typer.Option("--new", help="Give up the ledger that was here before and is gone.")] = False,
+    page: Annotated[Path | None, typer.Option("--html", help="Also write a page with all entries.")] = None,
 ) -> None:
     """Show what a budget has spent, or start one: tacit ledger study.ledger --epsilon 3 --delta 1e-6."""
     from tacit.ledger import Ledger
 
     found = Ledger(path, epsilon, delta, new=new)
+    if page is not None:
+        from tacit.report.pages import ledger_page
+
+        write_whole(page, ledger_page(found).encode())
     for line in (found.spent(), found.remaining()):
         typer.echo(str(line))
 

@@ -172,6 +172,11 @@ class Ledger:
         return (self._tip if self._tip.adjacency else self._refresh()).adjacency
 
     @property
+    def gaussian_delta(self) -> float:
+        """The part of δ at which Gaussian entries are added up: all of it but what basic ones may spend."""
+        return float(self._tip.genesis.limits.gaussian_delta)
+
+    @property
     def unit(self) -> str | None:
         """The privacy unit; None as long as it is open."""
         return (self._tip if self._tip.unit else self._refresh()).unit

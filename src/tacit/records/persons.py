@@ -181,14 +181,14 @@ def id_tags(ids: NDArray[Any]) -> Words:
     Returns:
         (n, 2).
     """
-    floats = ids.dtype.kind == "f"
-    if ids.dtype.kind in "iub" or (floats and (np.abs(ids) < 2.0**53).all() and (ids == np.trunc(ids)).all()):
-        words, kind = ids.astype(np.int64).view(np.uint64)[None], 0
-    elif floats:
-        words, kind = (ids.astype(np.float64) + 0.0).view(np.uint64)[None], 1
-    else:
-        return _text_tags([str(one).encode() for one in ids.tolist()])
-    return _both_tags(words, kind)
+    if ids.dtype.kind == "f":
+        whole = (np.abs(ids) < 2.0**53) & (ids == np.trunc(ids))
+        out = _both_tags((ids.astype(np.float64) + 0.0).view(np.uint64)[None], 1)
+        out[whole] = id_tags(ids[whole].astype(np.int64))  # whatever other ids there are
+        return out
+    if ids.dtype.kind in "iub":
+        return _both_tags(ids.astype(np.int64).view(np.uint64)[None], 0)
+    return _text_tags([str(one).encode() for one in ids.tolist()])
 
 
 def _both_tags(words: Words, kind: int) -> Words:
