@@ -90,7 +90,14 @@ def memory_cell(name: str) -> dict[str, object]:
         for folder, rows in (("small", 20_000), ("table", n)):
             (Path(place) / folder).mkdir()
             write(Path(place) / folder, rows, dtype, persons or 0)
-        child = [sys.executable, __file__, "--child", f"{place}/table", str(int(bool(persons))), str(int(persons is not None))]
+        child = [
+            sys.executable,
+            __file__,
+            "--child",
+            f"{place}/table",
+            str(int(bool(persons))),
+            str(int(persons is not None)),
+        ]
         done = subprocess.run(child, stdout=subprocess.PIPE, text=True, check=True)
     found = json.loads(done.stdout.splitlines()[-1])
     return {"cell": name, **found, "goal": MOST_MB, "met": found["extra_mb"] <= MOST_MB}

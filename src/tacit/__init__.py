@@ -51,6 +51,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; ``tests/test_architectu
     from tacit.mechanism import Adjacency as Adjacency
     from tacit.mechanism import Mechanism as Mechanism
     from tacit.mechanism import Plan as Plan
+    from tacit.records import Schema as Schema
     from tacit.records import open_records as open_records
 
 __version__ = "0.1.0"
@@ -88,6 +89,7 @@ _HOMES = {
     "MechanismMismatch": "tacit.errors",
     "NotCovered": "tacit.errors",
     "Plan": "tacit.mechanism",
+    "Schema": "tacit.records",
     "TacitError": "tacit.errors",
     "audit_epsilon": "tacit.audit",
     "audit_gdp": "tacit.audit",

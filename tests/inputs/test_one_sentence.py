@@ -12,9 +12,9 @@ from scipy import sparse
 from tacit import DPLogisticRegression, DPRidge, DPSelection
 from tacit.errors import InvalidInput
 from tacit.estimators import DPQuantileScaler, DPStandardScaler, private_mean, private_quantiles, private_variance
-from tacit.inputs.schema import Schema
 from tacit.inputs.tables import shape_of, validate_shape, validate_table
 from tacit.maps import BoundsScaler, PublicOneHotEncoder
+from tacit.records.schema import Schema
 
 DEAL = {"epsilon": 1.0, "delta": 1e-5}
 Y = np.linspace(-1, 1, 4)

@@ -61,7 +61,7 @@ def fit(
         "random_state": seed,
     }
     with hide_record_errors(), watched_bar("fitting") as progress:
-        from tacit.inputs.schema import Schema
+        from tacit.records.schema import Schema
         from tacit.tables import fitting, reading
 
         fitting.check_output(output, data, schema, ledger)
@@ -111,7 +111,7 @@ def make_schema(
     Of bounds and categories (or classes), fill in one and leave the other.
     """
     with hide_record_errors():
-        from tacit.inputs.schema import template
+        from tacit.records.schema import template
         from tacit.tables import fitting, reading
 
         empty = template(reading.open_table(data, separator).names, target)

@@ -6,7 +6,9 @@ from tacit.records.memory import InMemory
 from tacit.records.opening import open_records
 from tacit.records.persons import MAX_ROWS, Persons, Shares
 from tacit.records.rows import Design, Integers, Mapped, Rows
+from tacit.records.schema import Schema
 from tacit.records.streamed import Streamed
+from tacit.records.table_encoder import TableEncoder
 
 __all__ = [
     "MAX_ROWS",
@@ -19,8 +21,10 @@ __all__ = [
     "Persons",
     "Records",
     "Rows",
+    "Schema",
     "Shares",
     "Streamed",
+    "TableEncoder",
     "TargetMap",
     "open_records",
     "row_weights",

@@ -7,6 +7,7 @@ before anything is charged, or predicted.
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidInput
-from tacit.inputs.schema import Categories, Feature, Label, Numbers, Schema, check_names
 from tacit.records.persons import id_tags
+from tacit.records.schema import Categories, Feature, Label, Numbers, Schema, check_names
 from tacit.records.sources import Coded, Column, Field, Source
 
 __all__ = ["Encoder", "Part", "check_columns", "check_type", "label_codes", "plain_features"]
@@ -240,7 +241,9 @@ def _id_tags(column: Column) -> tuple[NDArray[np.uint64], Bad]:
         return words[column.place], column.place < 0
     if not isinstance(column, np.ndarray):
         missing = np.array([_is_missing(text) for text in column], bool)
-        distinct, place = np.unique(np.array(["" if one is None else one.strip() for one in column]), return_inverse=True)
+        distinct, place = np.unique(
+            np.array(["" if one is None else one.strip() for one in column]), return_inverse=True
+        )
         return id_tags(distinct.astype(object))[place], missing
     if column.dtype.kind != "f":
         return id_tags(column), np.zeros(len(column), bool)
@@ -349,7 +352,7 @@ def check_columns(source: Source, schema: Schema, needed: Sequence[str], *, stri
     if missing:
         raise InvalidInput(f"{source.what} has no column {missing[0]!r}: check the spelling in header and schema")
     check_names(names)
-    unknown = [name for name in names if name not in wanted and name not in schema.ignore]
+    unknown = [n for n in names if n not in wanted and not any(fnmatch.fnmatchcase(n, one) for one in schema.ignore)]
     if strict and unknown:
         raise InvalidInput(
             f"column {unknown[0]!r} is not in the schema: describe it under features, or list it under ignore"

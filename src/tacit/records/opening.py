@@ -11,9 +11,9 @@ import numpy as np
 
 from tacit import _validate
 from tacit.errors import InvalidInput
-from tacit.inputs.schema import Categories, Schema
 from tacit.records.base import Records
 from tacit.records.encoding import Encoder, check_columns, check_type, plain_features
+from tacit.records.schema import Categories, Schema
 from tacit.records.sources import Source, find_source
 from tacit.records.streamed import MEMORY, Streamed
 
@@ -43,8 +43,9 @@ def open_records(
         source: a path of a Parquet or CSV file (gzipped, too) or of a folder of them; a pyarrow Table, Dataset or
             RecordBatchReader; a Polars DataFrame or LazyFrame; a DuckDB relation; a pandas frame; a numpy array or
             memory map; anything with ``__arrow_c_stream__``.
-        target: the column to predict (of an array, its number); None for predictions and for models without one.
-        person: the column of ids that say whose each row is; the certificate is then about persons.
+        target: the column to predict (of an array, its number); None for that of the schema, if it names one.
+        person: the column of ids that say whose each row is; the certificate is then about persons. None for that of
+            the schema, if it names one.
         schema: bounds and categories by column: a ``Schema``, its dictionary, or the path of its file. Its features are
             the model's, in this order. Without one, all columns of numbers but target and person are.
         memory: how much of a scratch copy may stay in memory: bytes, or "500 MB". What is beyond lies in a file.
@@ -69,8 +70,9 @@ def open_records(
     if isinstance(source, Records):
         raise InvalidInput("source is open already: pass it to fit")
     found = find_source(source, separator)
-    goal, owner = _name("target", target), _name("person", person)
     public = _schema(schema)
+    public = None if public is None else public.resolved([field.name for field in found.fields])
+    goal, owner = _roles(found, public, _name("target", target), _name("person", person))
     encoder = _encoder(found, public, goal, owner)
     classes = None if public is None or public.target is None else public.target.classes
     folder = Path(scratch) if isinstance(scratch, str | Path) else None
@@ -88,6 +90,19 @@ def _name(role: str, column: object) -> str | None:
     if isinstance(column, int | np.integer) and not isinstance(column, bool):
         return str(column)
     raise InvalidInput(f"{role} must be the name of a column of the source (of an array, its number)")
+
+
+def _roles(
+    source: Source, schema: Schema | None, target: str | None, person: str | None
+) -> tuple[str | None, str | None]:
+    """Target and person: what was said, else what the schema says, if there is such a column."""
+    if schema is None:
+        return target, person
+    names = [field.name for field in source.fields]
+    stated = None if schema.target is None else schema.target.column
+    return target or (stated if stated in names else None), person or (
+        schema.person if schema.person in names else None
+    )
 
 
 def _schema(schema: Any) -> Schema | None:

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidInput
-from tacit.inputs.schema import Label, Numbers
 from tacit.maps import RowMap
 from tacit.records.base import Asked, Header, Records, Sums, TargetMap, row_weights
 from tacit.records.encoding import Encoder, Part, check_type, label_codes
@@ -21,6 +20,7 @@ from tacit.records.keeping import Keeper
 from tacit.records.memory import part_rows
 from tacit.records.owners import Owners, People, people_of
 from tacit.records.rows import Mapped, Rows
+from tacit.records.schema import Label, Numbers
 from tacit.records.scratch import Scratch
 from tacit.records.sources import Source, find_source
 

@@ -23,9 +23,9 @@ from tacit.estimators import load_all
 from tacit.estimators.base import ESTIMATORS
 from tacit.estimators.files import load_model_and_extra, save_model
 from tacit.estimators.progress import watching
-from tacit.inputs.schema import Schema
 from tacit.ledger import Ledger
 from tacit.mechanism import Adjacency
+from tacit.records.schema import Schema
 from tacit.tables.reading import Table, check_columns, encode
 
 __all__ = ["TableModel", "WatchedLedger", "as_csv", "check_output", "fit_table", "open_ledger", "shell_models"]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidInput
-from tacit.inputs.schema import Categories, Feature, Label, Schema, Target, check_names
+from tacit.records.schema import Categories, Feature, Label, Schema, Target, check_names
 
 __all__ = ["Column", "Table", "check_columns", "encode", "open_table"]
 

@@ -2,41 +2,50 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit._codec import described
+from tacit._files import write_whole
 from tacit.errors import InvalidInput
 from tacit.inputs.parameters import bounds_of
 from tacit.inputs.tables import check_distinct, mixed_labels
 
-__all__ = ["Categories", "Feature", "Label", "Numbers", "Schema", "Target", "template"]
+if TYPE_CHECKING:
+    from tacit.records.table_encoder import TableEncoder
+
+__all__ = ["Categories", "Feature", "Label", "Numbers", "Schema", "Target", "check_names", "template"]
 
 Label = str | int | float | bool
 _BOTH = 'state public limits, {"bounds": [0, 100]}, or public words, {"categories": ["a", "b"]}'
 
 
+@described("NumbersColumn")
 @dataclass(frozen=True)
 class Numbers:
     """A column of numbers.
 
     Attributes:
-        name: the column.
+        name: the column, or a pattern such as "pixel_*" that stands for all columns that fit.
         low: the public lower limit; smaller values are clipped silently.
         high: the public upper limit.
         missing: what stands for a missing value; None if none may be missing.
+        unit: of the numbers, for people.
     """
 
     name: str
     low: float
     high: float
     missing: float | None = None
+    unit: str | None = None
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -50,9 +59,10 @@ class Numbers:
 
     def to_dict(self) -> dict[str, Any]:
         """As in the file."""
-        return {"bounds": [self.low, self.high]} | _unless_none(missing=self.missing)
+        return {"bounds": [self.low, self.high]} | _unless_none(missing=self.missing, unit=self.unit)
 
 
+@described("CategoriesColumn")
 @dataclass(frozen=True)
 class Categories:
     """A column of categories: one feature of zeros and ones for each.
@@ -85,6 +95,7 @@ class Categories:
 Feature = Numbers | Categories
 
 
+@described("TargetColumn")
 @dataclass(frozen=True)
 class Target:
     """What is public about the target: limits (regression) or classes (classification).
@@ -92,30 +103,108 @@ class Target:
     Attributes:
         bounds: (low, high), or None.
         classes: the labels, or None.
+        column: its name, or None where it is stated elsewhere.
     """
 
     bounds: tuple[float, float] | None = None
     classes: tuple[Label, ...] | None = None
+    column: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As in the file."""
         bounds, classes = (None if pair is None else list(pair) for pair in (self.bounds, self.classes))
-        return _unless_none(bounds=bounds, classes=classes)
+        return _unless_none(column=self.column, bounds=bounds, classes=classes)
 
 
+@described("Schema")
 @dataclass(frozen=True)
 class Schema:
     """Everything that a fit may know about a table before it reads one record.
 
+    A feature's name may be a pattern ("pixel_*"): it stands for all columns of a table that fit it and are mentioned
+    nowhere else, in their order.
+
     Attributes:
         features: the columns to learn from; their order is the model's.
         target: about the column to predict; None in a schema that serves no fit.
-        ignore: columns that the data may hold besides.
+        ignore: columns (or patterns) that the data may hold besides.
+        person: the column of ids that say whose each row is, or None.
+
+    >>> schema = Schema.from_dict({
+    ...     "features": {"age": {"bounds": [0, 110], "missing": 40}, "plan": {"categories": ["basic", "full"]}},
+    ...     "target": {"column": "visits", "bounds": [0, 80]}, "person": "patient",
+    ... })
+    >>> schema.outputs
+    ('age', 'plan=basic', 'plan=full')
+    >>> import pandas as pd
+    >>> schema.transformer().fit_transform(pd.DataFrame({"age": [33, None], "plan": ["full", "none"]})).tolist()
+    [[33.0, 0.0, 1.0], [40.0, 0.0, 0.0]]
     """
 
     features: tuple[Feature, ...]
     target: Target | None = None
     ignore: tuple[str, ...] = ()
+    person: str | None = None
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """Names of features that stand for several columns."""
+        return tuple(feature.name for feature in self.features if "*" in feature.name)
+
+    def resolved(self, names: Sequence[str]) -> Schema:
+        """The schema of a table with these columns: every pattern in the place of the columns that fit it.
+
+        Args:
+            names: of the columns.
+
+        Returns:
+            A schema without patterns.
+
+        Raises:
+            InvalidInput: if no column fits a pattern.
+        """
+        if not self.patterns:
+            return self
+        target = None if self.target is None else self.target.column
+        taken = {feature.name for feature in self.features} | {target, self.person}
+        free = [n for n in names if n not in taken and not any(fnmatch.fnmatchcase(n, one) for one in self.ignore)]
+        out: list[Feature] = []
+        for feature in self.features:
+            if "*" not in feature.name:
+                out.append(feature)
+                continue
+            found = [name for name in free if fnmatch.fnmatchcase(name, feature.name)]
+            if not found:
+                raise InvalidInput(f"no column fits {feature.name!r}: check the spelling in header and schema")
+            out += [replace(feature, name=name) for name in found]
+            free = [name for name in free if name not in found]
+        return replace(self, features=tuple(out))
+
+    def transformer(self) -> TableEncoder:
+        """A public step for pipelines: raw frames in, the model's features out, within ``bounds``."""
+        from tacit.records.table_encoder import TableEncoder
+
+        return TableEncoder(self)
+
+    @classmethod
+    def template(cls, data: Any, target: str | None = None, person: str | None = None) -> str:
+        """A schema to fill in, from names and *types* of columns alone: JSON with nulls for what is to be stated.
+
+        Args:
+            data: a frame, or the path of a table; what ``open_records`` takes.
+            target: the column to predict.
+            person: the column of ids.
+
+        Returns:
+            JSON; columns that differ by a number only share a pattern.
+        """
+        from tacit.records.table_encoder import template_of
+
+        return template_of(data, target, person)
+
+    def write(self, path: str | Path) -> None:
+        """Write a JSON file that ``read`` reads."""
+        write_whole(Path(path), (json.dumps(self.to_dict(), indent=2, ensure_ascii=False) + "\n").encode())
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -132,14 +221,15 @@ class Schema:
     def to_dict(self) -> dict[str, Any]:
         """As in the file."""
         target = {} if self.target is None else {"target": self.target.to_dict()}
-        return {"features": {f.name: f.to_dict() for f in self.features}, **target, "ignore": list(self.ignore)}
+        person = {} if self.person is None else {"person": self.person}
+        return {"features": {f.name: f.to_dict() for f in self.features}, **target, **person, "ignore": [*self.ignore]}
 
     @classmethod
     def from_dict(cls, data: Any) -> Schema:
         """Read and check plain data; entries that are null count as absent.
 
         Args:
-            data: {"features": {...}, "target": {...}, "ignore": [...]}.
+            data: {"features": {...}, "target": {...}, "person": "...", "ignore": [...]}.
 
         Returns:
             The schema.
@@ -147,7 +237,7 @@ class Schema:
         Raises:
             InvalidInput: if something is missing or malformed; schemas are public, so the message shows it.
         """
-        parts = _object("the schema", data, ("features", "target", "ignore"))
+        parts = _object("the schema", data, ("features", "target", "person", "ignore"))
         columns = _object("features", parts.get("features", {}))
         if not columns:
             raise InvalidInput(f'the schema lists no features: {{"features": {{"age": ...}}}}; for each {_BOTH}')
@@ -158,13 +248,19 @@ class Schema:
         both = [name for name in ignore if name in columns]
         if both:
             raise InvalidInput(f"column {both[0]!r} is both a feature and ignored: choose one")
-        schema = cls(features, _target(parts.get("target")), tuple(ignore))
+        person, target = parts.get("person"), _target(parts.get("target"))
+        if person is not None and not isinstance(person, str):
+            raise InvalidInput('person must be the name of a column: {"person": "patient_id"}')
+        for role, name in (("target", None if target is None else target.column), ("person", person)):
+            if name is not None and name in columns:
+                raise InvalidInput(f"column {name!r} is both a feature and the {role}: remove it from the features")
+        schema = cls(features, target, tuple(ignore), person)
         if len(set(schema.outputs)) != len(schema.outputs):
             raise InvalidInput("two features get the same name after encoding: rename a column or a category")
         return schema
 
     @classmethod
-    def read(cls, path: Path) -> Schema:
+    def read(cls, path: str | Path) -> Schema:
         """From a JSON file.
 
         Args:
@@ -176,7 +272,7 @@ class Schema:
         Raises:
             InvalidInput: if it is no schema.
         """
-        text = ""
+        text, path = "", Path(path)
         try:
             text = path.read_bytes().decode("utf-8-sig")
             return cls.from_dict(json.loads(text, object_pairs_hook=_distinct))
@@ -270,7 +366,7 @@ def _filled(data: dict[str, Any]) -> dict[str, Any]:
 
 def _feature(name: str, data: Any) -> Feature:
     what = f"feature {name!r}"
-    parts = _filled(_object(what, data, ("bounds", "categories", "missing")))
+    parts = _filled(_object(what, data, ("bounds", "categories", "missing", "unit")))
     if ("bounds" in parts) == ("categories" in parts):
         which = "both bounds and categories" if "bounds" in parts else "neither bounds nor categories"
         raise InvalidInput(f"{what} has {which}: {_BOTH}; neither may be read off the data")
@@ -279,7 +375,10 @@ def _feature(name: str, data: Any) -> Feature:
         low, high = _bounds(what, parts["bounds"])
         if missing is not None and not (_is_number(missing) and low <= missing <= high):
             raise InvalidInput(f"{what}: missing must be a number within the bounds")
-        return Numbers(name, low, high, None if missing is None else float(missing))
+        unit = parts.get("unit")
+        if unit is not None and not isinstance(unit, str):
+            raise InvalidInput(f"{what}: unit must be a word, such as years")
+        return Numbers(name, low, high, None if missing is None else float(missing), unit)
     labels = _labels(f"{what}: categories", parts["categories"], 1)
     if missing is not None and (type(missing) not in {type(label) for label in labels} or missing not in labels):
         raise InvalidInput(f'{what}: missing must be one of the categories; add one, such as "unknown", if need be')
@@ -289,7 +388,10 @@ def _feature(name: str, data: Any) -> Feature:
 def _target(data: Any) -> Target | None:
     if data is None:
         return None
-    parts = _filled(_object("target", data, ("bounds", "classes")))
+    parts = _filled(_object("target", data, ("column", "bounds", "classes")))
+    column = parts.pop("column", None)
+    if column is not None and not isinstance(column, str):
+        raise InvalidInput('target: column must be a name: {"target": {"column": "income", "bounds": [0, 100]}}')
     if ("bounds" in parts) == ("classes" in parts):
         which = "both bounds and classes" if parts else "neither bounds nor classes"
         raise InvalidInput(
@@ -297,11 +399,11 @@ def _target(data: Any) -> Target | None:
             '{"classes": ["no", "yes"]}, for classification'
         )
     if "bounds" in parts:
-        return Target(bounds=_bounds("target", parts["bounds"]))
+        return Target(bounds=_bounds("target", parts["bounds"]), column=column)
     classes = _labels("target: classes", parts["classes"], 2)
     if any(isinstance(label, float) and label != int(label) for label in classes):
         raise InvalidInput("target: classes must be words, whole numbers, or true and false")
-    return Target(classes=classes)
+    return Target(classes=classes, column=column)
 
 
 def _is_number(value: Any) -> bool:
