@@ -21,6 +21,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; ``tests/test_architectu
     from tacit.errors import LedgerError as LedgerError
     from tacit.errors import MechanismMismatch as MechanismMismatch
     from tacit.errors import NotCovered as NotCovered
+    from tacit.errors import PrivacyUtilityWarning as PrivacyUtilityWarning
     from tacit.errors import TacitError as TacitError
     from tacit.estimators import DPNMF as DPNMF
     from tacit.estimators import DPBlockMLPClassifier as DPBlockMLPClassifier
@@ -89,6 +90,7 @@ _HOMES = {
     "MechanismMismatch": "tacit.errors",
     "NotCovered": "tacit.errors",
     "Plan": "tacit.mechanism",
+    "PrivacyUtilityWarning": "tacit.errors",
     "Schema": "tacit.records",
     "TacitError": "tacit.errors",
     "audit_epsilon": "tacit.audit",

@@ -9,12 +9,17 @@ __all__ = [
     "LedgerError",
     "MechanismMismatch",
     "NotCovered",
+    "PrivacyUtilityWarning",
     "TacitError",
 ]
 
 
 class TacitError(Exception):
     """The root of all errors that Tacit raises on purpose."""
+
+
+class PrivacyUtilityWarning(UserWarning):
+    """A fit whose result should not be used as it is, as public numbers tell: records, columns, budget."""
 
 
 class InvalidInput(TacitError, ValueError):

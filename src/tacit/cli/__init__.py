@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Annotated
 
 import typer
 
 from tacit.cli import planning, tables
 from tacit.cli.console import OneLineErrors
+from tacit.errors import PrivacyUtilityWarning
 
 __all__ = ["app", "main"]
 
@@ -49,5 +51,6 @@ app.command()(tables.ledger)
 
 
 def main() -> None:
-    """The entry point of the ``tacit`` script."""
+    """The entry point of the ``tacit`` script; what a warning would say is printed with the result."""
+    warnings.simplefilter("ignore", PrivacyUtilityWarning)
     app()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,11 @@ from sklearn.base import BaseEstimator, is_classifier
 from tacit import _validate
 from tacit._registry import enlist
 from tacit.accounting import Certificate, certify
-from tacit.errors import InvalidInput, NotCovered
+from tacit.errors import InvalidInput, NotCovered, PrivacyUtilityWarning
 from tacit.estimators.anywhere import check_place, checked_records, name_features, rows_to_predict, watched
 from tacit.estimators.fitted import check_classes, check_marks, check_promise, check_width, check_words
 from tacit.estimators.progress import progress_bar
+from tacit.estimators.table import Planned, Table
 from tacit.inputs.parameters import check_parameters
 from tacit.inputs.tables import validate_table
 from tacit.ledger import Ledger
@@ -49,50 +50,6 @@ NOMINAL_RECORDS = 100_000
 """What a plan is told where the number of records is secret."""
 SEEN = ("n_features_in_", "feature_names_in_")
 """What validation keeps of a table."""
-
-
-@dataclass(frozen=True)
-class Table:
-    """What a fit knows about its data before anything is paid for: shapes, types and public labels.
-
-    Attributes:
-        n: the number of records; of persons, where rows belong to persons.
-        p: the number of features.
-        sparse: whether zeros are not stored.
-        dtype: of the features.
-        outputs: classes, or columns of the target.
-        classes: the labels, or None.
-        marks: what the certificate must say about them.
-        single_target: whether the target is one column, without an axis of its own.
-        unit: "record", or "person" where rows belong to persons.
-        secret_weight: whether it is secret how much all rows count together, though the number of records is public.
-    """
-
-    n: int
-    p: int
-    sparse: bool = False
-    dtype: Any = float
-    outputs: int = 1
-    classes: Any = None
-    marks: tuple[str, ...] = ()
-    single_target: bool = True
-    unit: str = "record"
-    secret_weight: bool = False
-
-
-class Planned(Protocol):
-    """A fit with every public choice made."""
-
-    @property
-    def plan(self) -> Plan:
-        """What it will release."""
-
-    @property
-    def declared(self) -> tuple[str, ...]:
-        """What the user declares beyond it; the certificate carries it as marks."""
-
-    def solve(self, session: Session) -> Any:
-        """Run the plan on the user's records, seen through the plan's public maps."""
 
 
 class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
@@ -196,6 +153,10 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         """What the ledger calls a fit."""
         return type(self).__name__
 
+    def _utility_notes(self) -> tuple[str, ...]:
+        """Notes of the last fit that say what its result is worth: warnings, too. They follow from public numbers."""
+        return self.notes_
+
     def _declared_marks(self) -> tuple[str, ...]:
         """What the user declares, by the parameters alone."""
         return ()
@@ -243,6 +204,8 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
                 session, planned, table = draft._counted(session, table, budget)
             solution = planned.solve(session)
         publish(self, draft, {"notes_": (), **draft._fitted(planned, solution, table)}, session.certificate)
+        for note in self._utility_notes():
+            warnings.warn(note, PrivacyUtilityWarning, stacklevel=2)
         return self
 
     def planned_certificate(

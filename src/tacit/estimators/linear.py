@@ -192,6 +192,9 @@ class LinearModel(PrivateEstimator):
         plan = Plan.of(*[solver.plan(problem, share)] * len(targets))
         return LinearFit(problem, solver, share, plan, solver.declared(problem), features, targets)
 
+    def _utility_notes(self) -> tuple[str, ...]:
+        return tuple(note for note in self.notes_ if note != FINAL_ONLY)
+
     def _declared_marks(self) -> tuple[str, ...]:
         loss = self._loss()
         if type(loss).__module__.startswith("tacit."):
