@@ -36,7 +36,7 @@ P, MOST_MB, MOST_RATIO = 20, 500.0, 1.5
 MEMORY = {
     "3e5 x 20, float64": (300_000, "float64", 0),
     "3e6 x 20, float64": (3_000_000, "float64", 0),
-    "3e6 x 20, float64, read anew in every pass": (3_000_000, "float64", None),
+    "3e5 x 20, read anew in every pass": (300_000, "float64", None),
     "3e7 x 20, float32": (30_000_000, "float32", 0),
     "3e5 x 20, persons": (300_000, "float64", 60_000),
     "3e6 x 20, persons": (3_000_000, "float64", 600_000),

@@ -330,7 +330,7 @@ def test_a_missing_category_may_be_named() -> None:
 def test_many_records_are_read_in_chunks(monkeypatch) -> None:
     ok("fit", "data.csv", *FIT, *OUT, "--seed", "2")
     coef = load_model("model.json").coef_
-    monkeypatch.setattr("tacit.tables.reading.CHUNK", 7)
+    monkeypatch.setattr("tacit.records.sources.files.BATCH", 7)
     ok("fit", "data.csv", *FIT, *OUT, "--seed", "2")
     assert (load_model("model.json").coef_ == coef).all()
 
@@ -621,9 +621,9 @@ def test_an_interrupted_save_leaves_nothing(monkeypatch) -> None:
 def test_progress_reaches_the_estimator_and_is_not_saved(monkeypatch) -> None:
     seen = []
 
-    def spy(*args, progress=None, **extra):
-        seen.append(progress)
-        return open_session(*args, progress=progress, **extra)
+    def spy(certificate, records, **extra):
+        seen.append(records._tick)
+        return open_session(certificate, records, **extra)
 
     monkeypatch.setattr("tacit.estimators.base.open_session", spy)
     ok("fit", "data.csv", *FIT, *OUT)

@@ -178,6 +178,22 @@ def test_batches_are_fetched_from_the_copy_by_place(view: str, arithmetic: str, 
         tacit.DPSoftmaxRegression(**options).fit(open_records(folder, "label", scratch=False))
 
 
+def test_coordinate_descent_where_the_copy_stays_in_memory(tmp_path) -> None:
+    rows = broken(40)
+    folder = parquet(tmp_path / "data", 2, rows[[*NAMES, "label"]])
+    model = logistic(solver="coordinate", max_passes=2)
+    kept = rows["label"].isin(["no", "yes"]) & np.isfinite(rows[NAMES]).all(axis=1)
+    expected = model.fit(FRAME[NAMES].to_numpy(), FRAME["label"].to_numpy()).coef_
+    whole = parquet(tmp_path / "whole", 2, FRAME[[*NAMES, "label"]])
+    assert np.array_equal(model.fit(open_records(whole, "label")).coef_, expected)
+    options = {**PUBLIC, "epsilon": 1e9, "classes": ["no", "yes"], "solver": "coordinate", "max_passes": 2}
+    found = tacit.DPLogisticRegression(**options).fit(open_records(folder, "label")).coef_
+    less = tacit.DPLogisticRegression(**options).fit(rows[NAMES][kept].to_numpy(), rows["label"][kept].to_numpy())
+    np.testing.assert_allclose(found, less.coef_, atol=0.02)
+    with pytest.raises(NotCovered, match="solver='coordinate'"):
+        model.fit(open_records(whole, "label", memory=1000))
+
+
 def test_predictions_are_streamed(tmp_path) -> None:
     folder = parquet(tmp_path / "data", 3)
     frame = FRAME[NAMES]

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidInput
+from tacit.inputs.tables import class_list
 from tacit.maps import RowMap
 from tacit.records.base import Asked, Header, Records, Sums, TargetMap, row_weights
-from tacit.records.encoding import Encoder, Part, check_type, label_codes
+from tacit.records.encoding import Encoder, Part, check_type
 from tacit.records.keeping import Keeper
 from tacit.records.memory import part_rows
 from tacit.records.owners import Owners, People, people_of
@@ -63,7 +64,7 @@ class _Store:
         if self._count is None:
             self._count = len(self.copy(encoder)) if self.source.once else self.source.count()
         if self._count == 0:
-            raise InvalidInput(f"{self.source.what} has a header but no records: add the data below it")
+            raise InvalidInput(no_records(self.source))
         return self._count
 
     def copy(self, encoder: Encoder, *, strict: bool = False, tick: Callable[[int], None] | None = None) -> Scratch:
@@ -80,6 +81,13 @@ class _Store:
             self._copy = encoder, made
         return self._copy[1]
 
+    def fits(self, encoder: Encoder) -> bool:
+        """Whether a copy stays, or would stay, in memory."""
+        if self._copy is not None:
+            return not self._copy[1].on_disk
+        row = len(encoder.names) * np.dtype(encoder.dtype).itemsize + 25  # target, lost, tags
+        return self.copied and self.count(encoder) * row <= self._memory
+
     def keeper(self, view: tuple[Any, ...]) -> Keeper | None:
         """What keeps integers from pass to pass; None where nothing may be copied."""
         if self._copy is None:
@@ -91,11 +99,11 @@ class _Store:
         """Who occurs in the table, found out once: by a pass over ids alone."""
         if self._people is None:
             if self.source.once:
-                parts = (arrays["tags"][~arrays["lost"]] for arrays in self.copy(encoder).parts())
+                copied = self.copy(encoder).parts()
+                self._people = people_of(arrays["tags"][~arrays["lost"]] for arrays in copied)
             else:
                 assert encoder.person is not None
-                parts = map(encoder.tags_of, self.source.batches([encoder.person]))
-            self._people = people_of(parts)
+                self._people = people_of(map(encoder.tags_of, self.source.batches([encoder.person])))
             if not len(self._people):
                 raise InvalidInput(f"column {encoder.person!r} holds no ids: every row needs one")
         return self._people
@@ -131,6 +139,11 @@ class _Store:
         last = _joined(held) if held else None
         if last is not None and len(last):
             yield last
+
+
+def no_records(source: Source) -> str:
+    """What to say about a table without rows."""
+    return f"{source.what} has a header but no records: add the data below it"
 
 
 def _features(copied: Scratch, k: int) -> NDArray[Any]:
@@ -187,7 +200,6 @@ class Streamed(Records):
         )
         self._store = _Store(source, encoder, copied, memory, folder)
         self._encoder, self._dtype = encoder, np.dtype(encoder.dtype)
-        self._classes: tuple[Label, ...] | None = None
         self._maps: tuple[RowMap, ...] = ()
         self._targets: tuple[TargetMap, ...] = ()
         self._tick: Callable[[int], None] | None = None
@@ -218,6 +230,11 @@ class Streamed(Records):
         """Whether rows can be fetched by their places: from a copy."""
         return self._store.copied
 
+    @property
+    def in_memory(self) -> bool:  # type: ignore[override]
+        """Whether all rows are in memory, or will be: in a copy within its budget."""
+        return self._store.fits(self._encoder)
+
     # -- views ------------------------------------------------------------------------------------------------
 
     def through(self, features: RowMap | None = None, target: TargetMap | None = None) -> Streamed:
@@ -241,10 +258,7 @@ class Streamed(Records):
         assert field is not None
         labels = tuple(classes.tolist())
         check_type(self._store.source, field, labels)
-        if field.kind == "number":  # stays as it is in the copy, which then serves any classes
-            out._classes = labels
-        else:
-            out._encoder = dataclasses.replace(self._encoder, classes=labels)
+        out._encoder = dataclasses.replace(self._encoder, classes=labels)
         return out
 
     def without_target(self) -> Streamed:
@@ -289,6 +303,15 @@ class Streamed(Records):
         """Parts that fit into the processor's cache."""
         self._fill()
         return map(self._rows, self._store.parts(self._encoder))
+
+    def whole(self) -> Rows | None:
+        """All records as one part where their copy is in memory."""
+        if not self.in_memory:
+            return None
+        self._fill()
+        copied = self._store.copy(self._encoder)
+        arrays = list(copied.parts())
+        return self._rows(_part({name: np.concatenate([one[name] for one in arrays]) for name in arrays[0]}))
 
     def total(self, query: Asked, state: Any, members: NDArray[Any], grid: Any) -> Sums:
         """Part by part; a batch of few rows is fetched from the copy by their places."""
@@ -335,9 +358,7 @@ class Streamed(Records):
     def _rows(self, part: Part, kept: dict[Hashable, Any] | None = None) -> Rows:
         lost = part.lost
         y: Any = part.y
-        if y is not None and self._classes is not None:
-            y, lost = label_codes(y, self._classes, lost)
-        elif y is not None and self._encoder.classes is not None:
+        if y is not None and self._encoder.classes is not None:
             y = y.astype(np.intp)
         for target in self._targets:
             y = target(y)
@@ -352,8 +373,10 @@ class Streamed(Records):
 
     def copy_now(self) -> None:
         """Copy, and refuse the first faulty value without showing it: for tables that nothing was charged for yet."""
-        if self._store.copied:
-            self._store.copy(self._encoder, strict=True)
+        assert self.header is not None
+        classes = self.header.classes
+        seen = self if classes is None else self.labelled(class_list(classes, ())[0])
+        self._store.copy(seen._encoder, strict=True)
 
     def features(self) -> Iterator[NDArray[Any]]:
         """Features of all rows in their order, for predictions: no privacy is promised to them.
@@ -366,8 +389,12 @@ class Streamed(Records):
         """
         store, encoder = self._store, dataclasses.replace(self._encoder, target=None, classes=None, person=None)
         if not store.source.once:
+            empty = True
             for columns in store.source.batches(encoder.wanted):
                 yield encoder(columns, strict=True).X.astype(self._dtype, copy=False)
+                empty = False
+            if empty:
+                raise InvalidInput(no_records(store.source))
             return
         for part in store.parts(encoder if store.encoder_of_copy is None else store.encoder_of_copy):
             if part.lost.any():
