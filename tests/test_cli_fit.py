@@ -354,7 +354,7 @@ def test_the_template_reads_the_header_only() -> None:
     text = ok("schema", "data.csv", "--target", "rich")
     data = json.loads(text)
     assert list(data["features"]) == ["age", "job", "hours"]
-    assert data["target"] == {"bounds": [None, None], "classes": None}
+    assert data["target"] == {"column": "rich", "bounds": [None, None], "classes": None}
     assert "SECRET" not in text
     ok("schema", "data.csv", "--target", "rich", "-o", "empty.json")
     assert json.loads(Path("empty.json").read_text()) == data

@@ -149,7 +149,7 @@ def test_a_template_knows_names_and_types_only():
     assert found["person"] == "patient"
     assert found["target"] == {"column": "sick", "classes": None}
     assert made == Schema.template(table.head(1), target="sick", person="patient")
-    with pytest.raises(InvalidInput, match="no column 'x'"):
+    with pytest.raises(InvalidInput, match="does not name a column 'x'"):
         Schema.template(table, target="x")
 
 

@@ -21,11 +21,13 @@ _SEPARATOR = typer.Option("--separator", help="Between the fields of a CSV file.
 
 def fit(
     data: Annotated[Path, _DATA],
-    target: Annotated[str, typer.Option("--target", help="The column to predict.")],
     model: Annotated[str, typer.Option("--model", help=_MODELS)],
     schema: Annotated[Path, typer.Option("--schema", help="Public bounds and categories (JSON); see tacit schema.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="Where to save the model (JSON).")],
     epsilon: Annotated[float, typer.Option("--epsilon", help="ε of the promise.")],
+    target: Annotated[
+        str | None, typer.Option("--target", help="The column to predict; by default the schema's.")
+    ] = None,
     delta: Annotated[float | None, typer.Option("--delta", help="δ of the promise; 1/n² is a common choice.")] = None,
     alpha: Annotated[float | None, typer.Option("--alpha", help="Strength of the penalty.")] = None,
     l1_ratio: Annotated[float | None, typer.Option("--l1-ratio", help="Share of ℓ1 (logistic, elasticnet).")] = None,
@@ -41,7 +43,9 @@ def fit(
         Path | None, typer.Option("--ledger", help="Reserve in this ledger first; see tacit ledger.")
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Repeatable noise, which is NOT private.")] = None,
-    person: Annotated[str | None, typer.Option("--person", help="The column that says whose each row is.")] = None,
+    person: Annotated[
+        str | None, typer.Option("--person", help="Whose each row is: a column; by default the schema's.")
+    ] = None,
     separator: Annotated[str, _SEPARATOR] = ",",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a summary.")] = False,
 ) -> None:
@@ -107,18 +111,19 @@ def predict(
 def make_schema(
     data: Annotated[Path, _DATA],
     target: Annotated[str, typer.Option("--target", help="The column to predict.")],
+    person: Annotated[str | None, typer.Option("--person", help="The column that says whose each row is.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file instead of stdout.")] = None,
     separator: Annotated[str, _SEPARATOR] = ",",
 ) -> None:
-    """Write a schema to fill in, from the names of the columns only: bounds and categories must not come from the data.
+    """Write a schema to fill in, from names and types of columns: bounds and categories must not come from the data.
 
     Of bounds and categories (or classes), fill in one and leave the other.
     """
     with hide_record_errors():
-        from tacit.records.schema import template
+        from tacit.records import Schema
         from tacit.tables import fitting
 
-        empty = template(fitting.column_names(data, separator), target)
+        empty = Schema.template(data, target, person, separator=separator)
         if output is not None:
             fitting.check_output(output, replace=False)
             write_whole(output, empty.encode())

@@ -22,7 +22,7 @@ from tacit.inputs.tables import check_distinct, mixed_labels
 if TYPE_CHECKING:
     from tacit.records.table_encoder import TableEncoder
 
-__all__ = ["Categories", "Feature", "Label", "Numbers", "Schema", "Target", "check_names", "template"]
+__all__ = ["Categories", "Feature", "Label", "Numbers", "Schema", "Target", "check_names", "is_number"]
 
 Label = str | int | float | bool
 _BOTH = 'state public limits, {"bounds": [0, 100]}, or public words, {"categories": ["a", "b"]}'
@@ -187,20 +187,21 @@ class Schema:
         return TableEncoder(self)
 
     @classmethod
-    def template(cls, data: Any, target: str | None = None, person: str | None = None) -> str:
+    def template(cls, data: Any, target: str | None = None, person: str | None = None, separator: str = ",") -> str:
         """A schema to fill in, from names and *types* of columns alone: JSON with nulls for what is to be stated.
 
         Args:
             data: a frame, or the path of a table; what ``open_records`` takes.
             target: the column to predict.
             person: the column of ids.
+            separator: between the fields of a CSV file.
 
         Returns:
             JSON; columns that differ by a number only share a pattern.
         """
         from tacit.records.table_encoder import template_of
 
-        return template_of(data, target, person)
+        return template_of(data, target, person, separator)
 
     def write(self, path: str | Path) -> None:
         """Write a JSON file that ``read`` reads."""
@@ -289,28 +290,6 @@ class Schema:
             raise InvalidInput(f"{path} is not a schema: a number is too long") from None
 
 
-def template(names: Sequence[str], target: str) -> str:
-    """A schema to fill in, from the names of the columns alone.
-
-    Args:
-        names: the header.
-        target: the column to predict.
-
-    Returns:
-        JSON with nulls, a line per column: of each pair, one is to be filled in.
-
-    Raises:
-        InvalidInput: if the first line does not look like a header, or the target is not in it.
-    """
-    if target not in names or any(_numeric(name) for name in names):
-        raise InvalidInput(f"the first line does not name a column {target!r}: is it a header, and the name right?")
-    check_names(names)
-    empty = '{"bounds": [null, null], "categories": null}'
-    lines = [f"    {json.dumps(name, ensure_ascii=False)}: {empty}" for name in names if name != target]
-    about = '{"bounds": [null, null], "classes": null}'
-    return '{\n  "features": {\n' + ",\n".join(lines) + '\n  },\n  "target": ' + about + ',\n  "ignore": []\n}\n'
-
-
 def check_names(names: Sequence[str]) -> None:
     """Refuse columns that cannot be told apart (call it only if the first line is known to be a header).
 
@@ -327,7 +306,8 @@ def check_names(names: Sequence[str]) -> None:
         raise InvalidInput(f"column {twice[0]!r} occurs twice: rename or remove one")
 
 
-def _numeric(name: str) -> bool:
+def is_number(name: str) -> bool:
+    """Whether a name reads like a number: then the first line of a file might be a record."""
     try:
         float(name)
     except ValueError:

@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from tacit.errors import InvalidInput
 from tacit.maps.steps import norm_of_rows, public_step
 from tacit.records.encoding import Encoder, check_columns, check_type
-from tacit.records.schema import Categories, Schema, check_names
+from tacit.records.schema import Categories, Schema, check_names, is_number
 from tacit.records.sources import Field, Source, find_source
 
 __all__ = ["TableEncoder", "template_of"]
@@ -125,8 +125,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return tags
 
 
-def _named(X: Any) -> Source:
-    source = find_source(X)
+def _named(X: Any, separator: str = ",") -> Source:
+    source = find_source(X, separator)
     if not source.named:
         raise InvalidInput(
             f"{type(X).__name__} has no names of columns, by which a schema finds them: pass a frame, e.g. "
@@ -141,25 +141,28 @@ BOUNDS, WORDS = {"bounds": [None, None]}, {"categories": None}
 EITHER = {**BOUNDS, **WORDS}
 
 
-def template_of(data: Any, target: str | None, person: str | None) -> str:
+def template_of(data: Any, target: str | None, person: str | None, separator: str = ",") -> str:
     """JSON with nulls for what is to be stated, from names and types alone.
 
     Args:
         data: what ``open_records`` takes.
         target: the column to predict.
         person: the column of ids.
+        separator: between the fields of a CSV file.
 
     Returns:
         A line per column; columns of one type that differ by a number only share a pattern.
 
     Raises:
-        InvalidInput: if target or person is no column.
+        InvalidInput: if target or person is no column, or the first line of a file of text may be no header.
     """
-    source = _named(data)
+    source = _named(data, separator)
     names = [field.name for field in source.fields]
+    untyped = any(field.kind == "text" for field in source.fields)
     for role, name in (("target", target), ("person", person)):
-        if name is not None and name not in names:
-            raise InvalidInput(f"{role}: {source.what} has no column {name!r}")
+        if name is not None and (name not in names or (untyped and any(map(is_number, names)))):
+            hint = ": is the first line a header, and the name right?" if untyped else ""
+            raise InvalidInput(f"{role}: {source.what} does not name a column {name!r}{hint}")
     check_names(names)
     fields = [field for field in source.fields if field.name not in (target, person) and field.kind != "other"]
     others = [field.name for field in source.fields if field.kind == "other" and field.name not in (target, person)]

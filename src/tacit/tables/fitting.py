@@ -33,7 +33,6 @@ __all__ = [
     "WatchedLedger",
     "as_csv",
     "check_output",
-    "column_names",
     "fit_table",
     "open_ledger",
     "shell_models",
@@ -180,15 +179,10 @@ class TableModel:
         console.print(Text(f"Saved to {path}"))
 
 
-def column_names(data: Path, separator: str = ",") -> list[str]:
-    """The header of a table; no record is read."""
-    return [field.name for field in find_source(data, separator).fields]
-
-
 def fit_table(
     data: Path,
     schema: Schema,
-    target: str,
+    target: str | None,
     kind: str,
     options: dict[str, Any],
     progress: Callable[[int, int], None] | None = None,
@@ -203,21 +197,29 @@ def fit_table(
     Args:
         data: a file, or a folder of files.
         schema: what is public about it.
-        target: the column to predict.
+        target: the column to predict; None for that of the schema.
         kind: one of ``shell_models``.
         options: parameters of the estimator; those that are None are left at its defaults.
         progress: called with (done, all).
-        person: the column that says whose each row is, or None.
+        person: the column that says whose each row is; None for that of the schema, if it names one.
         separator: between the fields of a CSV file.
 
     Returns:
         The model and the number of records.
+
+    Raises:
+        InvalidInput: if the target is not named.
     """
     models = shell_models()
     cls = models[_validate.one_of(tuple(models), model=kind)]
+    source = find_source(data, separator)
+    schema = schema.resolved([field.name for field in source.fields])
+    person, target = person or schema.person, target or (None if schema.target is None else schema.target.column)
+    if target is None:
+        raise InvalidInput('the target is not named: add --target COLUMN, or {"target": {"column": …}} to the schema')
     public = _public(schema, target, kind, issubclass(cls, ClassifierMixin))
     model: Any = cls(**_parameters(cls, kind, options), **public)
-    check_columns(find_source(data, separator), schema, [name for name in (target, person) if name is not None])
+    check_columns(source, schema, [name for name in (target, person) if name is not None])
     records = open_records(data, target, person, schema, scratch=True, separator=separator)
     records.copy_now()
     with watching(model, progress):
