@@ -52,6 +52,7 @@ NAMES = (
     "features",
     "federated",
     "final_model",
+    "larger_than_memory",
     "ledger",
     "linear_models",
     "multiconvex",

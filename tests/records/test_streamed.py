@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import duckdb
@@ -389,6 +391,26 @@ def test_nobody_else_can_open_the_copy_and_it_has_no_name(tmp_path) -> None:
     assert copied.on_disk
     status = os.fstat(copied._file.fileno())
     assert (status.st_mode & 0o777, status.st_nlink) == (0o600, 0)
+
+
+def test_the_copy_is_gone_after_a_crash(tmp_path) -> None:
+    np.save(tmp_path / "values.npy", FRAME[NAMES].to_numpy())
+    (tmp_path / "scratch").mkdir()
+    code = """
+import os, signal, sys
+import numpy as np
+from tacit import open_records
+from tacit.estimators import private_mean
+records = open_records(np.load(sys.argv[1], mmap_mode="r"), scratch=sys.argv[2], memory=0)
+private_mean(records, (-1, 1), epsilon=1, delta=1e-6)
+assert records._store._copy[1].on_disk
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    arguments = [sys.executable, "-c", code, str(tmp_path / "values.npy"), str(tmp_path / "scratch")]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == -9, done.stderr
+    assert "scratch file" in done.stderr
+    assert not list((tmp_path / "scratch").iterdir())
 
 
 def test_what_is_derived_from_a_part_goes_with_it() -> None:

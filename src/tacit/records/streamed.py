@@ -27,7 +27,7 @@ from tacit.records.sources import Source, find_source
 
 __all__ = ["MEMORY", "Streamed"]
 
-MEMORY = 256 * 2**20
+MEMORY = 128 * 2**20
 """Bytes of a scratch copy that stay in memory, unless the user says otherwise."""
 BESIDES = ("y", "lost", "tags")
 """What is read of a part of the copy in every pass; features are if a query looks at them."""

@@ -168,7 +168,8 @@ class TableModel:
         model = self.model
         columns, features = len(self.schema.features), model.n_features_in_
         wide = f"{features} features" if features == columns else f"{features} features from {columns} columns"
-        shown = "a secret number of records" if self._secret else f"{records} records"
+        many = f"{model.certificate_.unit}s"
+        shown = f"a secret number of {many}" if self._secret else f"{records} {many}"
         console.print(Text(f"{type(model).__name__} for {self.target!r}: {shown}, {wide}, solver {model.solver_}"))
         console.print()
         console.print(Text(model.certificate_.describe(model.delta)))
@@ -205,7 +206,7 @@ def fit_table(
         separator: between the fields of a CSV file.
 
     Returns:
-        The model and the number of records.
+        The model and the number of records (of persons).
 
     Raises:
         InvalidInput: if the target is not named.
@@ -224,7 +225,8 @@ def fit_table(
     records.copy_now()
     with watching(model, progress):
         model.fit(records)
-    return TableModel(model, schema, target), records.n
+    # How many rows persons have is secret; how many persons there are is what the promise is about.
+    return TableModel(model, schema, target), records.n if person is None else records.of_persons().n
 
 
 def _parameters(cls: type[Any], kind: str, options: dict[str, Any]) -> dict[str, Any]:
