@@ -15,6 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from tacit.errors import InvalidInput
 from tacit.estimators.anywhere import header_of, labelled
 from tacit.estimators.base import PrivateEstimator, Table
+from tacit.estimators.exploration import clipping_report
 from tacit.estimators.fitted import CHANGED, check_numbers, is_selected
 from tacit.inputs.parameters import bounds_of, check_magnitude
 from tacit.inputs.tables import class_list, encode_labels, numbers_of, validate_table
@@ -231,6 +232,30 @@ class LinearModel(PrivateEstimator):
     def _heads(self) -> tuple[int, ...]:
         """The shape of the constant: () for one number."""
         return ()
+
+    def clipping_report(self, X: Any, *, epsilon: float, delta: float | None = None, groups: Any = None) -> Any:
+        """How many values of each column ``feature_bounds`` cut off: a charged release of its own.
+
+        Args:
+            X: (rows, features).
+            epsilon: ε of this report.
+            delta: δ of this report; by default the model's.
+            groups: whose each row is, or None.
+
+        Returns:
+            A ``ClippingReport``; print it.
+        """
+        return clipping_report(
+            X,
+            self.feature_bounds,
+            epsilon=epsilon,
+            delta=self.delta if delta is None else delta,
+            adjacency=self.adjacency,
+            arithmetic=self.arithmetic,
+            groups=groups,
+            ledger=self.ledger,
+            random_state=self.random_state,
+        )
 
     def _scores(self, X: Any) -> Array:
         """Xw + b of rows within the public bounds: what the model was fitted to."""
