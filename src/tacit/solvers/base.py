@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit._registry import claim
-from tacit.accounting import calibrate, gdp_epsilon, gdp_mu
+from tacit.accounting import bounded_range_of_mu, calibrate, gdp_epsilon, gdp_mu
 from tacit.errors import InvalidInput, NotCovered
-from tacit.mechanism import Adjacency, Arithmetic, Mechanism, Plan, Schedule
+from tacit.mechanism import Adjacency, Arithmetic, Mechanism, NoisyMax, Plan, Schedule
 from tacit.problem import Loss, Problem
 from tacit.release import Session
 
@@ -99,6 +99,17 @@ class Budget:
         return Mechanism(
             adjacency=self.adjacency,
             ratio=Schedule.of(ratio, steps),
+            steps=steps,
+            unit=self.unit,
+            label=label,
+            arithmetic=self.arithmetic,
+        )
+
+    def choices(self, share: float, steps: int, label: str) -> NoisyMax:
+        """Noisy choices that take a share of μ², spread evenly over their steps."""
+        return NoisyMax(
+            adjacency=self.adjacency,
+            bounded_range=Schedule.constant(bounded_range_of_mu(self.mu * math.sqrt(share / steps)), steps),
             steps=steps,
             unit=self.unit,
             label=label,
