@@ -35,9 +35,11 @@ CHOICE_SHARE = 0.5
 SHARES = {"typical entry": 0.02, "typical slope": 0.02, "moments": 0.06}
 """Shares of μ² for what is not given."""
 LEAST_PAIRS, MOST_PAIRS = 3, 50
-CLIP = 1.0
+CLIP = 2.0
 """C√curvature, in units of a typical slope."""
-MOMENT_REACH = 4.0
+QUANTILE, DEVIATIONS = 0.9, 1.645
+"""The level at which slopes are measured, and where it lies for normal ones, in standard deviations."""
+MOMENT_REACH = 2.0
 """Entries beyond this many typical ones count as that in second moments."""
 
 
@@ -187,8 +189,8 @@ class _Run:
         start = self._problem.penalty.prox(np.zeros(facts.size), 0.0)
         high = math.log2(loss.curvature * facts.target) + 0.5
         part = self._part["typical slope"]
-        found = 2.0 ** noisy_quantile(self._session, part, LogSlope(loss, start), 0.9, high - 8.5, high, facts.n)
-        return min(found, loss.slope)
+        found = 2.0 ** noisy_quantile(self._session, part, LogSlope(loss, start), QUANTILE, high - 8.5, high, facts.n)
+        return min(found / DEVIATIONS, loss.slope)
 
     def chosen(self, w: Array) -> int:
         """The coordinate of the next pair."""
