@@ -74,10 +74,8 @@ def bounded_range_of_mu(mu: float) -> float:
     0.3
     """
     half = _validate.nonnegative(mu=mu) / 2
-    if half < 1:  # 2·artanh(2Φ − 1)·2, without cancellation
-        eta = 4 * math.atanh(math.erf(half / math.sqrt(2)))
-    else:
-        eta = -2 * float(logit(ndtr(-half)))
+    # 4·artanh(2Φ − 1) where 2Φ − 1 keeps more digits than 1 − Φ
+    eta = 4 * math.atanh(math.erf(half / math.sqrt(2))) if half < 1 else -2 * float(logit(ndtr(-half)))
     eta *= 1 - 4 * _ROUNDING
     while bounded_range_mu(eta) > mu > 0:
         eta *= 1 - 4 * _ROUNDING

@@ -76,7 +76,9 @@ class _Run:
         mechanism = self.certificate.plan.parts[part]
         if isinstance(mechanism, NoisyMax):
             if self.replicas != 1 or resume is not None:
-                raise MechanismMismatch("noisy choices have neither replicas nor checkpoints: run them once, to the end")
+                raise MechanismMismatch(
+                    "noisy choices have neither replicas nor checkpoints: run them once, to the end"
+                )
             return ChoiceChannel(mechanism, self.n, streams, self.weight_bits)
         if not isinstance(mechanism, Mechanism):
             raise MechanismMismatch("a session runs mechanisms; run each candidate of a selection by itself")

@@ -1,4 +1,4 @@
-"""Greedy DP-CD: choose a coordinate by a noisy maximum, release its gradient alone, step; for sparse models at small x."""
+"""Greedy DP-CD: choose a coordinate by a noisy maximum, release its gradient alone, step. For sparse, wide models."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class GreedyDescent(Solver):
         w_j ← prox_j(w_j − (g_j + N(0, σ_j²))/M_j),
 
     with g_j the mean of c_ij = clip(φ′_i·x_ij, ±C√M_j). Neighbours move every score by at most Δ = 2C/n (C/n where a
-    record vanishes), since a prox is 1-Lipschitz, and β = 2Δ/η; σ_j = Δ√M_j/μ_g. Then the T coordinates are updated once
-    more, in the same order, by T more releases (the polish).
+    record vanishes), since a prox is 1-Lipschitz, and β = 2Δ/η; σ_j = Δ√M_j/μ_g. Then the T coordinates are updated
+    once more, in the same order, by T more releases (the polish).
 
     Formal guarantee: exact Gaussian composition of T choices of bounded range η (``NoisyMaxComposition``) and all
     releases; every iterate, and which coordinates were chosen, may be shown.
@@ -190,7 +190,7 @@ class _Run:
         high = math.log2(loss.curvature * facts.target) + 0.5
         part = self._part["typical slope"]
         found = 2.0 ** noisy_quantile(self._session, part, LogSlope(loss, start), QUANTILE, high - 8.5, high, facts.n)
-        return min(found / DEVIATIONS, loss.slope)
+        return float(min(found / DEVIATIONS, loss.slope))
 
     def chosen(self, w: Array) -> int:
         """The coordinate of the next pair."""

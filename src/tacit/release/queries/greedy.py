@@ -40,6 +40,9 @@ def _terms(rows: Rows, loss: Loss, w: Array) -> Terms:
     """What the kernels need at w; each record's is a function of its own entries, to the bit.
 
     Losses without compiled code give their slopes, and the kernel's loss is the squared one, whose slope is z.
+
+    Returns:
+        The features, z, the code of the loss and its parameter.
     """
     w = np.clip(np.nan_to_num(w, nan=0.0), -kernel.LIMIT, kernel.LIMIT)
     support = np.flatnonzero(w)
@@ -148,7 +151,9 @@ class CoordinateScores(Choice):
         loss, here, there, w = _neighbours(rng, records)
         penalty = ElasticNet.of(3, l1=rng.choice([0.0, 0.02]), l2=rng.choice([0.0, 0.5]), high=rng.choice([0.3, 9.0]))
         w = penalty.prox(w[0], 0.0)[None]
-        return Example(cls(loss, penalty, np.array([0.3, 1.0, 0.05]), np.array([1.0, 4.0, 0.5]), records), here, there, w)
+        return Example(
+            cls(loss, penalty, np.array([0.3, 1.0, 0.05]), np.array([1.0, 4.0, 0.5]), records), here, there, w
+        )
 
 
 @register("coordinate-gradient")
@@ -218,16 +223,16 @@ class ColumnSquare(Statistic):
 
     Attributes:
         column: j, public or released.
-        reach: b > 0.
+        scale: b > 0.
     """
 
     column: int
-    reach: float
+    scale: float
 
     def __call__(self, rows: Rows) -> Array:
         """One number per record."""
         x = rows.design.matrix[:, [self.column]]
-        return np.square(np.asarray(x.toarray() if rows.design.sparse else x, np.float64)[:, 0] / self.reach)
+        return np.square(np.asarray(x.toarray() if rows.design.sparse else x, np.float64)[:, 0] / self.scale)
 
 
 class LogSlope(_AtCoefficients):
@@ -241,7 +246,7 @@ class LogSlope(_AtCoefficients):
 
 @dataclass(frozen=True, eq=False)
 class TypicalEntry(Statistic):
-    """log₂ of the root mean square of a record's non-zero entries x_j/b_j; entries of columns with b_j = 0 are left out.
+    """log₂ of the root mean square of a record's non-zero entries x_j/b_j; columns with b_j = 0 are left out.
 
     Attributes:
         reach: b_j ≥ 0, public.
@@ -258,8 +263,8 @@ class TypicalEntry(Statistic):
             if design.sparse:
                 data, indices, indptr = design.columns()
                 scaled = data * np.repeat(weights, np.diff(indptr))
-                squares = np.bincount(indices, np.square(scaled), minlength=len(rows))
-                counts = np.bincount(indices, scaled != 0, minlength=len(rows))
+                squares += np.bincount(indices, np.square(scaled), minlength=len(rows))
+                counts += np.bincount(indices, scaled != 0, minlength=len(rows))
             else:
                 for j in np.flatnonzero(weights):
                     scaled = design.matrix[:, j] * weights[j]
