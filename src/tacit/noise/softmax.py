@@ -5,11 +5,11 @@ With U uniform on [0, 1) and F_j = Σ_{i≤j} w_i, w_i = e^{−κ(max k − k_i)
 Float64 bounds every F_j from both sides, by products and sums whose errors are counted; where that does not decide,
 integers of growing length do, from more bits of U. Nothing is approximated, so nothing is added to δ.
 
-*Errors of float64*, u = 2⁻⁵³. x_i = κ(max k − k_i) is off by 2u relative to it: its conversion and the product. Beyond
-``FAR`` the weight lies between 0 and 2⁻⁹², as e^−64 < 2⁻⁹². Up to it, y = x/64 ≤ 1 is exact, and e^y by Horner's
-scheme of degree 22 errs by 47u: positive terms, 44 operations, coefficients off by u, a remainder below u. Six squarings
-make that (64·47 + 63)u, the inverse adds u, and the error of x at most 64·2u·(1 + u): together less than 2⁻⁴¹. Partial
-sums of p positive terms add p·u at most.
+*Errors of float64*, u = 2⁻⁵³. x_i = κ(max k − k_i) is off by 2u relative to it: its conversion and the product.
+Beyond ``FAR`` the weight lies between 0 and 2⁻⁹², as e^−64 < 2⁻⁹². Up to it, y = x/64 ≤ 1 is exact, and e^y by
+Horner's scheme of degree 22 errs by 47u: positive terms, 44 operations, coefficients off by u, a remainder below u.
+Six squarings make that (64·47 + 63)u, the inverse adds u, and the error of x at most 64·2u·(1 + u): together less
+than 2⁻⁴¹. Partial sums of p positive terms add p·u at most.
 """
 
 from __future__ import annotations

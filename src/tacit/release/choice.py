@@ -6,9 +6,9 @@ from entry j, and no score moves further than its sum. So neighbours move every 
 replaced and C otherwise, and candidate j is chosen with probability ∝ exp(η·s_j/(2Δ)): a bounded range of η.
 
 **In exact arithmetic** sums are integers on a public grid and scores become integers k_j = ⌊s_j/g⌉. Float64 errs by ρ
-at most (``rounding_error``, from public numbers), so neighbours move g·k_j by at most Δ + 2ρ + g, the law is ∝ exp(κk_j)
-with κ = η·g/(2(Δ + 2ρ + g)), rounded down, and the draw has exactly that law (``tacit.noise.softmax``). In floating
-point it is an ordinary Gumbel variable that is added, and the certificate says so.
+at most (``rounding_error``, from public numbers), so neighbours move g·k_j by at most Δ + 2ρ + g, the law is ∝
+exp(κk_j) with κ = η·g/(2(Δ + 2ρ + g)), rounded down, and the draw has exactly that law (``tacit.noise.softmax``). In
+floating point it is an ordinary Gumbel variable that is added, and the certificate says so.
 """
 
 from __future__ import annotations

@@ -32,33 +32,34 @@ from tacit.release.query import (
 __all__ = ["ColumnSquare", "CoordinateGradient", "CoordinateScores", "LogSlope", "TypicalEntry"]
 
 Array = NDArray[np.float64]
-Terms = tuple[Design, Array, int, float]
-"""Features, the argument z of the loss, its code and its parameter: a term is φ′(z)x."""
 
 
-def _terms(rows: Rows, loss: Loss, w: Array) -> Terms:
-    """What the kernels need at w; each record's is a function of its own entries, to the bit.
+def _by_columns(rows: Rows) -> Design:
+    """The features by columns, kept."""
+    return rows.kept("by columns", lambda: rows.design)
 
-    Losses without compiled code give their slopes, and the kernel's loss is the squared one, whose slope is z.
 
-    Returns:
-        The features, z, the code of the loss and its parameter.
-    """
+def _slopes(rows: Rows, loss: Loss, w: Array) -> Array:
+    """φ′ of every record at w: a function of its own entries, to the bit."""
     w = np.clip(np.nan_to_num(w, nan=0.0), -kernel.LIMIT, kernel.LIMIT)
     support = np.flatnonzero(w)
-    code = COMPILED.get(type(loss))
-    if code is not None and loss.labels:
-        design: Design = rows.kept("signed design", lambda: rows.design.rows_scaled(rows.y))
-    else:
-        design = rows.kept("by columns", lambda: rows.design)
-    z = design.columns_dot(support, w[support]) if support.size else np.zeros(len(rows))
+    f = _by_columns(rows).columns_dot(support, w[support]) if support.size else np.zeros(len(rows))
+    code, parameter = COMPILED.get(type(loss)), float(getattr(loss, "parameter", 0.0))
     if code is None:
-        return design, zero_where_it_fails(loss.derivative, z, rows.y), kernel.SQUARED, 0.0
-    return design, z if loss.labels else z - rows.y, code, float(getattr(loss, "parameter", 0.0))
+        return zero_where_it_fails(loss.derivative, f, rows.y)
+    y = np.asarray(rows.y, np.float64)
+    return kernel.derivative(f * y, code, parameter) * y if loss.labels else kernel.derivative(f - y, code, parameter)
 
 
 def _stored(rows: Rows, design: Design) -> tuple[Array, NDArray[np.int32], NDArray[np.int64]]:
     return rows.kept(("columns", id(design)), design.columns)
+
+
+def _column(rows: Rows, j: int) -> Array:
+    """Column j, with its zeros."""
+    design = _by_columns(rows)
+    x = design.matrix[:, [j]]
+    return np.asarray(x.toarray() if design.sparse else x, np.float64)[:, 0]
 
 
 def _counts(members: Members) -> Array | None:
@@ -104,9 +105,13 @@ class CoordinateScores(Choice):
 
     def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """G, all columns in one compiled call."""
-        design, z, code, parameter = _terms(rows, self.loss, state[0])
-        unit = None if grid is None else grid.unit
-        rest: tuple[Any, ...] = (z, np.ascontiguousarray(self.clips), code, parameter, unit, _counts(members))
+        design, slopes, unit = (
+            _by_columns(rows),
+            _slopes(rows, self.loss, state[0]),
+            None if grid is None else grid.unit,
+        )
+        # The kernel's loss is the squared one, whose slope is its argument.
+        rest: tuple[Any, ...] = (slopes, np.ascontiguousarray(self.clips), kernel.SQUARED, 0.0, unit, _counts(members))
         if design.sparse:
             found = all_columns.column_sums_sparse(*_stored(rows, design), *rest)
         else:
@@ -176,19 +181,16 @@ class CoordinateGradient(Query):
         """φ′x/c, not yet clipped."""
         out = []
         for w in np.asarray(state, np.float64):
-            design, z, code, parameter = _terms(rows, self.loss, w)
-            x = design.matrix[:, [self.column]]
-            x = np.asarray(x.toarray() if design.sparse else x, np.float64)[:, 0]
             with np.errstate(all="ignore"):
-                out.append(kernel.derivative(z, code, parameter) * x / self.clip)
+                out.append(_slopes(rows, self.loss, w) * _column(rows, self.column) / self.clip)
         return np.nan_to_num(np.array(out), nan=0.0, posinf=1e300, neginf=-1e300)[:, :, None]
 
     def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
         """One column, compiled."""
-        unit, out = None if grid is None else grid.unit, []
+        design, unit, out = _by_columns(rows), None if grid is None else grid.unit, []
         for w, own in zip(np.asarray(state, np.float64), members, strict=True):
-            design, z, code, parameter = _terms(rows, self.loss, w)
-            rest: tuple[Any, ...] = (z, self.column, self.clip, code, parameter, unit, _counts(own[None]))
+            slopes, counts = _slopes(rows, self.loss, w), _counts(own[None])
+            rest: tuple[Any, ...] = (slopes, self.column, self.clip, kernel.SQUARED, 0.0, unit, counts)
             if design.sparse:
                 out.append([kernel.coordinate_sum_sparse(*_stored(rows, design), *rest)])
             else:
@@ -231,8 +233,7 @@ class ColumnSquare(Statistic):
 
     def __call__(self, rows: Rows) -> Array:
         """One number per record."""
-        x = rows.design.matrix[:, [self.column]]
-        return np.square(np.asarray(x.toarray() if rows.design.sparse else x, np.float64)[:, 0] / self.scale)
+        return np.square(_column(rows, self.column) / self.scale)
 
 
 class LogSlope(_AtCoefficients):
@@ -240,7 +241,7 @@ class LogSlope(_AtCoefficients):
 
     def __call__(self, rows: Rows) -> Array:
         """One number per record."""
-        slope = np.abs(zero_where_it_fails(self.loss.derivative, self._predictions(rows), rows.y))
+        slope = np.abs(_slopes(rows, self.loss, self.v))
         return np.asarray(np.log2(np.maximum(np.nan_to_num(slope, nan=0.0, posinf=1e300), SMALLEST)))
 
 
@@ -258,7 +259,7 @@ class TypicalEntry(Statistic):
         """One number per record; that of a record without entries is as small as can be."""
         weights = np.where(self.reach > 0, 1 / np.where(self.reach > 0, self.reach, 1.0), 0.0)
         squares, counts = np.zeros(len(rows)), np.zeros(len(rows))
-        design = rows.design
+        design = _by_columns(rows)
         with np.errstate(all="ignore"):
             if design.sparse:
                 data, indices, indptr = design.columns()
