@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 from scipy.special import expit, ndtr, ndtri
 
-from tacit.accounting import bounded_range_mu, bounded_range_of_mu, certify, gdp_delta, theorem_named
+from tacit.accounting import bounded_range_mu, bounded_range_of_mu, certify, gdp_delta, gdp_mu, theorem_named
+from tacit.accounting import choices as choices_module
 from tacit.accounting import noisy_max as module
+from tacit.accounting.choices import choices_delta
+from tacit.accounting.curve import Chosen, Gaussian, compose
 from tacit.mechanism import Adjacency, Mechanism, NoisyMax, Plan, Schedule
 
 ETAS = (1e-6, 0.01, 0.3, 1.0, 2.5, 4.0, 7.0, 30.0)
@@ -146,3 +149,135 @@ def test_the_oracle_notices_a_mu_that_is_too_small(wrong, monkeypatch):
     monkeypatch.setattr(module, "bounded_range_mu", wrong)
     curve = theorem_named("noisy-max-gdp").curve(part)
     assert optimal_delta(1.0, 2, 0.0, 401) > curve.delta(0.0) * 1.01
+
+
+# -- the optimal composition ----------------------------------------------------------------------------------
+
+
+def words_of(eta: float, mu: float, steps: int, epsilon: float, points: int, order: str) -> float:
+    """δ of the worst strategy by brute force: choices (c) over a grid of t, Gaussian releases (g) by quadrature."""
+    ts = np.linspace(0, eta, points)
+    p = two_point(eta, ts)[0]
+    nodes, weights = np.polynomial.hermite_e.hermegauss(41)
+    weights = weights / weights.sum()
+
+    def value(x, rest):
+        if not rest:
+            return np.maximum(-np.expm1(np.minimum(epsilon - x, 0.0)), 0.0)
+        if rest[0] == "g":
+            z = mu * mu / 2 + mu * nodes
+            return value(np.add.outer(x, z).ravel(), rest[1:]).reshape(x.size, -1) @ weights
+        up = value(np.add.outer(x, ts).ravel(), rest[1:]).reshape(x.size, -1)
+        down = value(np.add.outer(x, ts - eta).ravel(), rest[1:]).reshape(x.size, -1)
+        return (p * up + (1 - p) * down).max(axis=1)
+
+    return float(value(np.zeros(1), order)[0])
+
+
+@pytest.mark.parametrize(("eta", "steps"), [*itertools.product([0.2, 1.0, 2.0], [1, 2, 3])])
+def test_the_programme_covers_brute_force_and_comes_near(eta, steps):
+    points = {1: 4001, 2: 401, 3: 61}[steps]
+    for epsilon in (0.0, 0.3 * eta, 0.8 * eta, 0.5 * steps * eta):
+        truth, found = optimal_delta(eta, steps, epsilon, points), choices_delta(eta, steps, 0.0, epsilon)
+        assert truth <= found <= 1.15 * truth + 0.01 * eta
+
+
+@pytest.mark.parametrize("eta", [0.1, 1.0, 3.0, 9.0])
+def test_one_choice_in_closed_form(eta):
+    """Within one cell of the grid: no worse than a choice of range η(1 + 1/64)."""
+
+    def exact(eta: float, epsilon: float) -> float:
+        return (math.exp(eta / 2) - math.exp(epsilon / 2)) ** 2 / math.expm1(eta)
+
+    for epsilon in np.linspace(0, eta, 7)[:-1]:
+        found = choices_delta(eta, 1, 0.0, float(epsilon))
+        assert exact(eta, epsilon) <= found <= exact(eta * (1 + 1 / 64), epsilon) * 1.01
+    assert choices_delta(eta, 1, 0.0, eta * 1.04) < 1e-12  # pure: nothing beyond η, and a cell of the grid
+
+
+@pytest.mark.parametrize("order", ["cg", "gc", "cgc", "gcg", "cggc"])
+def test_no_order_of_choices_and_releases_is_worse_than_stated(order):
+    eta, mu = 1.1, 0.6
+    total = mu * math.sqrt(order.count("g"))
+    for epsilon in (0.0, 0.7, 1.8):
+        truth = words_of(eta, mu, 1, epsilon, 41, order)
+        first = words_of(eta, mu, 1, epsilon, 41, "g" * order.count("g") + "c" * order.count("c"))
+        found = choices_delta(eta, order.count("c"), total, epsilon)
+        assert truth <= first * (1 + 1e-6)  # noise first is the worst order
+        assert first <= found * (1 + 1e-3)  # quadrature errs, too
+        assert found <= first * 1.1 + 1e-3
+
+
+@pytest.mark.parametrize("mu", [0.05, 0.6, 3.0])
+def test_without_choices_worth_mentioning_it_is_the_gaussian_profile(mu):
+    for epsilon in (0.0, 0.5 * mu, 3 * mu):
+        exact = float(gdp_delta(mu, epsilon))
+        assert exact <= choices_delta(1e-3 * mu, 1, mu, epsilon) <= exact * 1.02
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "steps"), [(1.0, 1e-6, 4), (1.0, 1e-6, 50), (10.0, 1e-6, 11), (1.0, 1e-12, 11)]
+)
+def test_it_allows_a_fifth_more_than_gaussian_composition(epsilon, delta, steps):
+    """Half of μ² for choices; finer grids change little and never cross the other theorem's value."""
+    mu = float(gdp_mu(epsilon, delta))
+    eta = bounded_range_of_mu(mu * math.sqrt(0.5 / steps))
+    assert choices_delta(eta, steps, mu * math.sqrt(0.5), epsilon) < delta
+    assert choices_delta(1.2 * eta, steps, mu * math.sqrt(0.5), epsilon) <= delta
+    assert choices_delta(1.5 * eta, steps, mu * math.sqrt(0.5), epsilon) > delta
+
+
+def test_finer_grids_only_tighten(monkeypatch):
+    found = []
+    for cells in (8, 16, 32, 64, 128):
+        monkeypatch.setattr(choices_module, "MAX_CELLS", cells)
+        choices_module._table.cache_clear()
+        found.append(choices_delta(0.5, 6, 0.7, 1.5))
+    choices_module._table.cache_clear()
+    assert (np.diff(found) < 0).all()
+    assert found[3] / found[4] < 1.02
+
+
+def test_certificates_take_the_smaller_bound_and_compose_with_gaussian_parts():
+    part = NoisyMax(adjacency="replace-one", bounded_range=0.3, steps=10)
+    release = Mechanism(adjacency="replace-one", ratio=0.1, steps=20)
+    certificate = certify(Plan.of(release, part), delta=1e-6)
+    by_mu = Gaussian(certificate.mu).epsilon(1e-6)
+    assert certificate.epsilon(1e-6) == Chosen(0.3, 10, 0.1 * math.sqrt(20)).epsilon(1e-6) < 0.95 * by_mu
+    assert "optimal composition" in certificate.theorem
+    two = compose([Chosen(0.3, 10), Gaussian(0.2), Chosen(0.1, 5, 0.1)])
+    assert (two.bounded_range, two.steps) == (0.3, 15)
+    assert two.mu == pytest.approx(math.hypot(0.2, 0.1))
+    assert (
+        certify(NoisyMax(adjacency="zero-out", bounded_range=1e-4, steps=10**5)).mu > 0
+    )  # no table: the other theorem
+    assert choices_delta(1e-4, 10**5, 0.0, 1.0) == 1.0
+
+
+def test_the_oracle_notices_a_programme_that_looks_at_points_of_t_only(monkeypatch):
+    """A mutant without the wider intervals: t on the grid alone is not the supremum."""
+    right = choices_module.worst_choices
+
+    def narrow(start, p, steps):
+        m = len(p)
+        out, ts = start.copy(), np.arange(1, m) / m * 1.0
+        for _ in range(steps):
+            padded = np.concatenate([np.full(m, out[0]), out, np.ones(m)])
+            chance = two_point(1.0, ts)[0]
+            parts = [
+                q * padded[m + i : m + i + len(out)] + (1 - q) * padded[i : i + len(out)]
+                for i, q in enumerate(chance, 1)
+            ]
+            out = np.max(parts, axis=0)
+        return out
+
+    truth = optimal_delta(1.0, 2, 0.31, 401)
+    monkeypatch.setattr(choices_module, "MAX_CELLS", 8)
+    choices_module._table.cache_clear()
+    assert choices_delta(1.0, 2, 0.0, 0.31) >= truth
+    monkeypatch.setattr(choices_module, "worst_choices", narrow)
+    choices_module._table.cache_clear()
+    mutant = min(choices_delta(1.0, 2, 0.0, e) / optimal_delta(1.0, 2, e, 401) for e in (0.19, 0.31, 0.44, 0.56))
+    monkeypatch.setattr(choices_module, "worst_choices", right)
+    choices_module._table.cache_clear()
+    assert mutant < 1

@@ -24,8 +24,9 @@ import numpy as np
 from scipy.special import erfinv, expit, logit, ndtr, ndtri, ndtri_exp
 
 from tacit import _validate
-from tacit.accounting.curve import Gaussian
-from tacit.accounting.theorem import ARITHMETIC, EVERY_ITERATE, PUBLIC_NUMBERS, Assumption, Theorem
+from tacit.accounting.choices import is_feasible
+from tacit.accounting.curve import Chosen, Gaussian
+from tacit.accounting.theorem import ARITHMETIC, EVERY_ITERATE, PUBLIC_NUMBERS, Assumption, Gap, Theorem
 from tacit.mechanism import Adjacency, Evidence, Mechanism, NoisyMax, Schedule
 
 __all__ = ["NoisyMaxComposition", "bounded_range_mu", "bounded_range_of_mu"]
@@ -82,30 +83,12 @@ def bounded_range_of_mu(mu: float) -> float:
     return eta
 
 
-class NoisyMaxComposition(Theorem):
-    """Adaptively chosen noisy choices of bounded ranges η_k are √(Σ μ_k²)-GDP, μ_k = 2Φ⁻¹(Λ(η_k/2)).
+class _AboutChoices(Theorem, abstract=True):
+    """What theorems about noisy choices share."""
 
-    Each is μ_k-GDP whatever was released before (module docstring), and Gaussian trade-offs compose exactly, with each
-    other and with Gaussian releases in any order.
-
-    Formal guarantee: all choices together, hence anything computed from them, are μ-GDP.
-
-    Assumptions: neighbours move every score by at most Δ, given what was released before, and noise has scale 2Δ/η.
-    """
-
-    id: ClassVar[str] = "noisy-max-gdp"
-    name: ClassVar[str] = "Gaussian composition of noisy choices"
-    reference: ClassVar[str] = "Dong, Roth, Su (2022), Corollary 3.3; Dong, Durfee, Rogers (2020); docs/theorems.md"
     view: ClassVar[str] = EVERY_ITERATE
     about: ClassVar[type[Any]] = NoisyMax
     covers: ClassVar[Mapping[str, tuple[Any, ...]]] = {"adjacency": tuple(Adjacency)}
-
-    def curve(self, part: NoisyMax) -> Gaussian:
-        """√ of the sum over all choices."""
-        eta = part.bounded_range
-        if eta.is_constant:
-            return Gaussian(math.sqrt(part.steps) * bounded_range_mu(eta.max))
-        return Gaussian(math.sqrt(math.fsum(bounded_range_mu(float(e)) ** 2 for e in eta.to_array())))
 
     def assumptions(self, part: NoisyMax) -> tuple[Assumption, ...]:
         """What every score is, and the law of the choice."""
@@ -120,9 +103,65 @@ class NoisyMaxComposition(Theorem):
             PUBLIC_NUMBERS,
         )
 
+
+class NoisyMaxComposition(_AboutChoices):
+    """Adaptively chosen noisy choices of bounded ranges η_k are √(Σ μ_k²)-GDP, μ_k = 2Φ⁻¹(Λ(η_k/2)).
+
+    Each is μ_k-GDP whatever was released before (module docstring), and Gaussian trade-offs compose exactly, with each
+    other and with Gaussian releases in any order.
+
+    Formal guarantee: all choices together, hence anything computed from them, are μ-GDP.
+
+    Assumptions: neighbours move every score by at most Δ, given what was released before, and noise has scale 2Δ/η.
+    """
+
+    id: ClassVar[str] = "noisy-max-gdp"
+    name: ClassVar[str] = "Gaussian composition of noisy choices"
+    reference: ClassVar[str] = "Dong, Roth, Su (2022), Corollary 3.3; Dong, Durfee, Rogers (2020); docs/theorems.md"
+
+    def curve(self, part: NoisyMax) -> Gaussian:
+        """√ of the sum over all choices."""
+        eta = part.bounded_range
+        if eta.is_constant:
+            return Gaussian(math.sqrt(part.steps) * bounded_range_mu(eta.max))
+        return Gaussian(math.sqrt(math.fsum(bounded_range_mu(float(e)) ** 2 for e in eta.to_array())))
+
     def examples(self, plain: Mechanism) -> tuple[NoisyMax, ...]:
         """Parts for the contract tests."""
         ratio = plain.ratio.to_array()
         constant = NoisyMax(adjacency=plain.adjacency, bounded_range=plain.ratio, steps=plain.steps)
         falling = ratio * np.linspace(1.0, 0.5, len(ratio))
         return constant, NoisyMax(adjacency=plain.adjacency, bounded_range=Schedule(falling), steps=plain.steps)
+
+
+class OptimalChoices(_AboutChoices):
+    """Choices of one bounded range, with all Gaussian releases of a plan: the worst adaptive strategy, computed.
+
+    The largest δ(ε) of T two-point laws whose t is chosen with knowledge of all noise (``tacit.accounting.choices``).
+    At equal ε it allows a larger η than ``NoisyMaxComposition``, up to a quarter.
+
+    Formal guarantee: all choices, and Gaussian releases of the same plan in any order, are (ε, δ)-DP.
+
+    Assumptions: as ``NoisyMaxComposition``.
+    """
+
+    id: ClassVar[str] = "noisy-max-optimal"
+    name: ClassVar[str] = "optimal composition of noisy choices"
+    reference: ClassVar[str] = "Dong, Durfee, Rogers (2020); adaptive, with Gaussian releases: docs/theorems.md"
+
+    def relations(self, part: NoisyMax) -> list[Gap]:
+        """One range, and few enough choices for a table."""
+        eta = part.bounded_range
+        if not eta.is_constant:
+            return [Gap("bounded_range", "the programme is about choices of one range", "use one range for all")]
+        if not is_feasible(eta.max, part.steps):
+            return [Gap("steps", "the table of so many choices would be too large", "make fewer choices")]
+        return []
+
+    def curve(self, part: NoisyMax) -> Chosen:
+        """The dynamic programme."""
+        return Chosen(part.bounded_range.max, part.steps)
+
+    def examples(self, plain: Mechanism) -> tuple[NoisyMax, ...]:
+        """Parts for the contract tests."""
+        return (NoisyMax(adjacency=plain.adjacency, bounded_range=plain.ratio.max, steps=plain.steps),)
