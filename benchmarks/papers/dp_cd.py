@@ -7,7 +7,8 @@
 
 **shuffled**: the problems of Table 2 with M_j given as there, every number of passes: uniform draws against shuffled
 ones, both by the default rules ("rule") and with clip and step tuned alike, unpaid as in the paper, on seeds of their
-own ("tuned"). Relative errors of 20 fresh runs, and the standard error of each mean.
+own and on a coarse grid ("tuned"). Relative errors of 20 fresh runs, and the standard error of each mean. On Sparse
+LASSO the default rules diverge under either order: a pass is a thousand releases there.
 
 **greedy**: problems with ℓ1 penalties. All settings by the rules of the solvers, none tuned: greedy descent with M_j
 given and with everything paid for, shuffled coordinates, metric descent, and what ``solver="auto"`` picks. Sparse LASSO
@@ -92,6 +93,10 @@ def show(cell: Cell) -> Cell:
     return cell
 
 
+def number(cell: Cell, name: str) -> float:
+    return float(str(cell[name]))
+
+
 # -- shuffled --------------------------------------------------------------------------------------------------------
 
 
@@ -106,7 +111,7 @@ def tuned(p: Case, sampling: str, passes: int) -> Setting:
 
 
 def shuffled(data: pathlib.Path) -> bool:
-    """Whether shuffled coordinates are at few passes never worse by more than two standard errors of the difference."""
+    """Whether shuffled coordinates, tuned as uniform ones are, are nowhere worse at few passes."""
     made: list[Callable[[], Case]] = [
         *(functools.partial(california, balanced, data) for balanced in (True, False)),
         *(functools.partial(electricity, balanced, data) for balanced in (True, False)),
@@ -120,13 +125,13 @@ def shuffled(data: pathlib.Path) -> bool:
                 found: dict[str, Cell] = {}
                 for sampling in ("uniform", "shuffled"):
                     s = tuned(p, sampling, passes) if by == "tuned" else None
-                    more = {} if s is None else {"clip": s.clip, "step": s.step}
-                    solver = CoordinateDescent(sampling, passes=passes, smoothness=p.M, **more)
+                    clip, step = (None, 1.0) if s is None else (s.clip, s.step)
+                    solver = CoordinateDescent(sampling, passes=passes, smoothness=p.M, clip=clip, step=step)
+                    more: Cell = {} if s is None else {"clip": clip, "step": step}
                     cell = {"part": "shuffled", "problem": p.name, "passes": passes, "by": by, "sampling": sampling}
                     found[sampling] = show({**cell, **runs(p, solver, FRESH, p.minimum).cell(), **more})
                 a, b = found["shuffled"], found["uniform"]
-                slack = 2 * np.hypot(float(a["se"]), float(b["se"]))
-                good &= passes > FEW or float(a["error"]) <= float(b["error"]) + slack
+                good &= passes > FEW or by == "rule" or number(a, "error") <= number(b, "error")
                 errors = {name: c["error"] for name, c in found.items()}
                 rows.append({"problem": p.name, "passes": passes, "by": by, **errors})
     table("DP-CD, uniform and shuffled coordinates", rows)
@@ -152,11 +157,13 @@ def madelon(epsilon: float, data: pathlib.Path) -> Case:
 
 def least(p: Case) -> float:
     """The minimum without privacy."""
-    l1 = float(p.task.penalty.l1[0])
+    penalty = p.task.penalty
+    assert isinstance(penalty, ElasticNet)
+    l1 = float(penalty.l1[0])
     if p.task.loss.labels:
         settings = {"penalty": "l1", "solver": "liblinear", "fit_intercept": False, "tol": 1e-8, "max_iter": 10**4}
-        return p.objective(LogisticRegression(C=1 / (p.n * l1), **settings).fit(p.X, p.y).coef_[0])
-    return p.objective(Lasso(l1, fit_intercept=False, tol=1e-10, max_iter=10**6).fit(p.X, p.y).coef_)
+        return float(p.objective(LogisticRegression(C=1 / (p.n * l1), **settings).fit(p.X, p.y).coef_[0]))
+    return float(p.objective(Lasso(l1, fit_intercept=False, tol=1e-10, max_iter=10**6).fit(p.X, p.y).coef_))
 
 
 def greedy(data: pathlib.Path) -> bool:
@@ -168,6 +175,7 @@ def greedy(data: pathlib.Path) -> bool:
         solvers: dict[str, Solver] = {
             "greedy, M given": GreedyDescent(smoothness=p.M),
             "greedy": GreedyDescent(),
+            "greedy, optimal composition": GreedyDescent(composition="optimal"),
             "shuffled, M given, 1 pass": CoordinateDescent(passes=1, smoothness=p.M),
         }
         if size <= LARGEST_GRAM:
@@ -179,7 +187,7 @@ def greedy(data: pathlib.Path) -> bool:
             cell = show({**head, "method": name, **found, "at_zero": p.objective(np.zeros(size)) / best - 1})
             rows.append({"problem": p.name, "ε": p.epsilon, "method": name, "error": cell["error"], "se": cell["se"]})
             if name.startswith("greedy"):
-                good &= float(cell["error"]) <= TARGETS.get((p.name, p.epsilon), np.inf)
+                good &= number(cell, "error") <= TARGETS.get((p.name, p.epsilon), np.inf)
         good &= choose(p.task, p.budget) is GreedyDescent
     table("ℓ1 problems", rows)
     return good
@@ -231,7 +239,7 @@ def words(data: pathlib.Path) -> bool:
                 }
             )
             rows.append(cell)
-            good &= name != "auto" or float(str(cell["accuracy"])) >= WORDS[epsilon]
+            good &= name != "auto" or number(cell, "accuracy") >= WORDS[epsilon]
     table("newsgroups, comp.* against the rest", rows)
     return good
 

@@ -3,9 +3,9 @@
     cd benchmarks
     TACIT_DATA_DIR=... python -m papers.dp_svrg    # 15 minutes
 
-Epoch: g̃ = the mean gradient at w̃ = w, clipped and released; then m = n/b steps w ← prox(w − η(g̃ + d)), d the sum over a
-Poisson batch of ∇ℓ_i(w) − ∇ℓ_i(w̃), each difference clipped, divided by b, with noise. An epoch is two passes. Everything
-runs through a session: one part of full batches (half of what √(μ²/2) allows), one of Poisson batches whose noise is
+Epoch: g̃ = the mean gradient at w̃ = w, clipped and released; then m = n/b steps w ← prox(w − η(g̃ + d)), d the sum
+over a Poisson batch of ∇ℓ_i(w) − ∇ℓ_i(w̃), each difference clipped, divided by b, with noise. An epoch is two passes.
+Everything runs through a session: one part of full batches (half of μ²), one of Poisson batches whose noise is
 calibrated so that both together satisfy (ε, 1/n²)-DP under replace-one; the certificate's ε is in the cell.
 
 Clips and steps are tuned on a grid, unpaid as in the paper; the error is that of 10 fresh runs. Cells are appended to
@@ -88,16 +88,18 @@ def certified(p: Case, epochs: int) -> Certificate:
 def run(p: Case, certificate: Certificate, clip: float, step: float, seed: int) -> float:
     """The relative error of one run."""
     loss, penalty, w = p.task.loss, p.task.penalty, np.zeros(p.task.facts.size)
-    epochs, eta = certificate.plan.parts[0].steps, step / p.beta
+    mechanisms = [part for part in certificate.plan if isinstance(part, Mechanism)]
+    epochs, steps = mechanisms[0].steps, mechanisms[1].steps
+    eta = step / p.beta
     whole, part = LossGradient(loss, clip), GradientDifference(loss, clip)
     with open_session(certificate, p.records, random_state=seed) as session:
         for _ in range(epochs):
             anchor = w
             mean = session.release(whole, w) / p.n
-            for _ in range(certificate.plan.parts[1].steps // epochs):
+            for _ in range(steps // epochs):
                 moved = session.release(part, np.concatenate([w, anchor]), part=1) / BATCH
                 w = np.clip(penalty.prox(w - eta * (mean + moved), eta), -1e100, 1e100)
-    return p.error(w)
+    return float(p.error(w))
 
 
 def tuned(p: Case, passes: int) -> Cell:

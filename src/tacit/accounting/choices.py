@@ -88,7 +88,7 @@ def choices_delta(bounded_range: float, steps: int, mu: float, epsilon: float) -
     if not (is_feasible(bounded_range, steps) and math.isfinite(mu) and math.isfinite(epsilon)):
         return 1.0
     h, first, table = _table(bounded_range, steps)
-    edges = (np.arange(first, first + len(table)) * h) + epsilon  # of Z
+    edges: Array = np.arange(first, first + len(table), dtype=np.float64) * h + epsilon  # of Z
     low, high, beyond = _masses(edges, h, mu)
     total = float(low @ table[:-1] + high @ table[1:]) + beyond
     return min(1.0, total * (1 + 1e-12 * (steps + 10)) + 1e-300)
@@ -108,4 +108,4 @@ def _masses(z: Array, h: float, mu: float) -> tuple[Array, Array, float]:
 def _cell_masses(standard: Array) -> Array:
     """Differences of Φ, on the side where they keep their digits."""
     right = standard[:-1] > 0
-    return np.where(right, -np.diff(ndtr(-standard)), np.diff(ndtr(standard)))
+    return np.asarray(np.where(right, -np.diff(ndtr(-standard)), np.diff(ndtr(standard))))

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
-from scipy.special import erfinv, expit, logit, ndtr, ndtri, ndtri_exp
+from scipy.special import erfinv, expit, log_ndtr, ndtri, ndtri_exp
 
 from tacit import _validate
 from tacit.accounting.choices import is_feasible
@@ -76,7 +76,8 @@ def bounded_range_of_mu(mu: float) -> float:
     """
     half = _validate.nonnegative(mu=mu) / 2
     # 4·artanh(2Φ − 1) where 2Φ − 1 keeps more digits than 1 − Φ
-    eta = 4 * math.atanh(math.erf(half / math.sqrt(2))) if half < 1 else -2 * float(logit(ndtr(-half)))
+    near = half < 1
+    eta = 4 * math.atanh(math.erf(half / math.sqrt(2))) if near else 2 * float(log_ndtr(half) - log_ndtr(-half))
     eta *= 1 - 4 * _ROUNDING
     while bounded_range_mu(eta) > mu > 0:
         eta *= 1 - 4 * _ROUNDING
@@ -164,4 +165,5 @@ class OptimalChoices(_AboutChoices):
 
     def examples(self, plain: Mechanism) -> tuple[NoisyMax, ...]:
         """Parts for the contract tests."""
-        return (NoisyMax(adjacency=plain.adjacency, bounded_range=plain.ratio.max, steps=plain.steps),)
+        eta = Schedule.constant(plain.ratio.max, plain.steps)
+        return (NoisyMax(adjacency=plain.adjacency, bounded_range=eta, steps=plain.steps),)
