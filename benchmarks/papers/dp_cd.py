@@ -4,6 +4,7 @@
     TACIT_DATA_DIR=... python -m papers.dp_cd shuffled    # 15 minutes
     TACIT_DATA_DIR=... python -m papers.dp_cd greedy      # 4 minutes
     TACIT_DATA_DIR=... python -m papers.dp_cd words       # 1 minute
+    python -m papers.dp_cd --plot
 
 **shuffled**: the problems of Table 2 with M_j given as there, every number of passes: uniform draws against shuffled
 ones, both by the default rules ("rule") and with clip and step tuned alike, unpaid as in the paper, on seeds of their
@@ -31,9 +32,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from coordinate import Case, Setting, california, electricity, grid, problem, sparse_lasso, standard
+from coordinate import PUBLISHED, Case, Setting, california, electricity, grid, problem, sparse_lasso, standard
 from data import folder
-from run import parser, record, table
+from run import HERE, parser, record, recorded, table
 from scipy import sparse
 from sklearn.linear_model import Lasso, LogisticRegression
 
@@ -244,6 +245,35 @@ def words(data: pathlib.Path) -> bool:
     return good
 
 
+# -- the figure ------------------------------------------------------------------------------------------------------
+
+
+def draw() -> None:
+    """Errors over passes from the recorded cells, with the paper's own numbers: docs/figures/dp_cd.png."""
+    from matplotlib.figure import Figure
+
+    cells = [cell for cell in recorded("dp_cd") if "problem" in cell]
+    figure = Figure(figsize=(15, 3.6), layout="constrained")
+    for ax, name in zip(figure.subplots(1, len(PUBLISHED)), PUBLISHED, strict=True):
+        here = [cell for cell in cells if cell["problem"] == name]
+        for label, look, wanted in (
+            ("uniform", "C0o-", {"part": "shuffled", "by": "tuned", "sampling": "uniform"}),
+            ("shuffled", "C2s-", {"part": "shuffled", "by": "tuned", "sampling": "shuffled"}),
+            ("DP-SVRG", "C4v-", {"part": "svrg"}),
+        ):
+            curve = {number(c, "passes"): number(c, "error") for c in here if wanted.items() <= c.items()}
+            ax.loglog(sorted(curve), [curve[k] for k in sorted(curve)], look, label=label, markersize=4)
+        for label, look, values in zip(("DP-CD, paper", "DP-SGD, paper"), ("C0:", "C1:"), PUBLISHED[name], strict=True):
+            ax.loglog((2, 5, 10, 20, 50), values, look, label=label)
+        for cell in (c for c in here if c.get("method") == "greedy"):
+            ax.axhline(number(cell, "error"), color="C3", label="greedy, all paid")
+        ax.set_title(name, fontsize=9)
+        ax.set_xlabel("passes")
+    figure.axes[0].set_ylabel("relative error")
+    figure.axes[-1].legend(fontsize=7)
+    figure.savefig(HERE.parent / "docs" / "figures" / "dp_cd.png", dpi=130)
+
+
 PARTS: dict[str, tuple[Callable[[pathlib.Path], bool], str]] = {
     "shuffled": (shuffled, "small"),
     "greedy": (greedy, "small"),
@@ -254,7 +284,12 @@ PARTS: dict[str, tuple[Callable[[pathlib.Path], bool], str]] = {
 def main() -> int:
     arguments = parser(__doc__)
     arguments.add_argument("parts", nargs="*", metavar="part", help=f"{', '.join(PARTS)}; all if missing")
-    names = arguments.parse_args().parts
+    arguments.add_argument("--plot", action="store_true", help="draw docs/figures/dp_cd.png from the recorded cells")
+    options = arguments.parse_args()
+    if options.plot:
+        draw()
+        return 0
+    names = options.parts
     if unknown := sorted(set(names) - set(PARTS)):
         arguments.error(f"no part is called {', '.join(unknown)}: choose from {', '.join(PARTS)}")
     place = folder()
