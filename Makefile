@@ -33,7 +33,8 @@ docs: .venv/.installed-test  ## the examples in documents and docstrings
 	$(PYTEST) -q tests/test_documents.py tests/test_scripts.py
 
 papers: .venv/.installed  ## the papers' figures
-	@for script in $(wildcard benchmarks/papers/*.py); do $(BIN)/python $$script || exit 1; done
+	@for name in $(basename $(notdir $(wildcard benchmarks/papers/[a-z]*.py))); do \
+	    (cd benchmarks && $(abspath $(BIN))/python -m papers.$$name) || exit 1; done
 
 coverage: .venv/.installed-test  ## all tests of CI, and the lines of the package that none of them runs
 	$(PYTEST) -q --cov --cov-report=term:skip-covered

@@ -186,7 +186,7 @@ class Setting:
 def certified(plan_of: tuple[Case, int, str]) -> Certificate:
     """One certificate per number of releases: it depends neither on clips nor on steps."""
     p, passes, smoothness = plan_of
-    solver = CoordinateDescent(passes=passes, smoothness=smoothness if smoothness == "private" else p.M)
+    solver = CoordinateDescent("uniform", passes=passes, smoothness=smoothness if smoothness == "private" else p.M)
     return certify(solver.plan(p.task, p.budget), delta=p.budget.delta)
 
 
@@ -199,7 +199,7 @@ def solved(p: Case, solver: Solver, certificate: Certificate, seed: int) -> floa
 def descend(p: Case, passes: int, smoothness: str, setting: Setting, seed: int) -> float:
     """The error of one run of DP-CD."""
     given = smoothness if smoothness == "private" else p.M
-    solver = CoordinateDescent(passes=passes, clip=setting.clip, step=setting.step, smoothness=given)
+    solver = CoordinateDescent("uniform", passes=passes, clip=setting.clip, step=setting.step, smoothness=given)
     return solved(p, solver, certified((p, passes, smoothness)), seed)
 
 

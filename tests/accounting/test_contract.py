@@ -31,6 +31,7 @@ from tacit.mechanism import (
     Memory,
     Noise,
     NoiseShape,
+    NoisyMax,
     Output,
     Plan,
     Poisson,
@@ -200,6 +201,8 @@ def in_arithmetic(part, arithmetic):
             lattice = Rounding(unit=2.0**-500, sizes=(1,) * blocks, radius=1.0, error=none)
             view = replace(view, rounding=lattice if arithmetic == "exact" else None)
         return replace(part, arithmetic=arithmetic, noise=noise, view=view)
+    if isinstance(part, NoisyMax):
+        return replace(part, arithmetic=arithmetic)
     return replace(part, base=tuple(in_arithmetic(one, arithmetic) for one in part.base))
 
 

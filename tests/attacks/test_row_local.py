@@ -145,6 +145,9 @@ def made(kind: type, rng: np.random.Generator, p: int) -> Any:
         "v": rng.normal(size=p),
         "of": TargetDistance(0.1),
         "threshold": -0.5,
+        "column": int(rng.integers(p)),
+        "scale": 0.7,
+        "reach": rng.choice([0.0, 0.3, 2.0], p),
     }
     return kind(**{name: known[name] for name in getattr(kind, "__dataclass_fields__", {})})
 

@@ -16,6 +16,7 @@ from tacit.release.queries import GramSum, LossGradient
 from tacit.solvers import (
     Budget,
     CoordinateDescent,
+    GreedyDescent,
     MetricDescent,
     NoisyCyclicDescent,
     NoisyGradientDescent,
@@ -69,12 +70,14 @@ CASES = {
     "coordinate, logistic": (CoordinateDescent(passes=4, step=1e-3, clip=0.2, smoothness="public"), 1, Logistic()),
     "gradient": (NoisyGradientDescent(steps=4, step=1e-3, clip=0.5), 2, None),
     "statistics": (NoisyStatistics(), 1, None),
+    "greedy": (GreedyDescent(pairs=3, clip=0.5, smoothness="public"), 2, None),
+    "greedy, own rules": (GreedyDescent(pairs=3), 2, None),
     "metric": (MetricDescent(), 1, None),
     "metric, logistic": (MetricDescent(), 1, Logistic()),
 }
 
 
-AUDITED = {"coordinate", "gradient", "statistics", "metric", "sgd", "cyclic"}
+AUDITED = {"coordinate", "greedy", "gradient", "statistics", "metric", "sgd", "cyclic"}
 NEW = sorted(name for name, cls in SOLVERS.items() if cls.__module__.startswith("tacit.") and name not in AUDITED)
 
 

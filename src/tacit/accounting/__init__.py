@@ -14,6 +14,7 @@ from tacit.accounting.curve import Curve, Gaussian, Profile, Sampled, compose
 from tacit.accounting.cyclic import noisy_cyclic_delta, noisy_cyclic_mu
 from tacit.accounting.gdp import gdp_delta, gdp_epsilon, gdp_mu
 from tacit.accounting.last_iterate import OptimalShifts, last_iterate_mu, last_iterate_shifts
+from tacit.accounting.noisy_max import bounded_range_mu, bounded_range_of_mu
 from tacit.accounting.poisson import poisson_epsilon
 from tacit.accounting.selection import selection_epsilon
 from tacit.accounting.theorem import Assumption, Gap, Theorem, theorem_named, theorems
@@ -34,6 +35,8 @@ __all__ = [
     "Theorem",
     "banded_noise_multiplier",
     "block_sweep_mu",
+    "bounded_range_mu",
+    "bounded_range_of_mu",
     "calibrate",
     "certify",
     "choose_bands",

@@ -1,9 +1,10 @@
 """Privacy curves: what a theorem says about one mechanism, and how curves compose.
 
-Three kinds, from the one that composes best to the one that composes least:
+Four kinds, from the one that composes best to the one that composes least:
 
 - ``Gaussian(mu)``: exactly μ-GDP; adaptive composition is √(Σ μ²), exactly.
 - ``Sampled(…)``: Poisson-sampled Gaussians, composed numerically as privacy loss distributions.
+- ``Chosen(…)``: noisy choices and Gaussian releases in any order, composed by a dynamic programme.
 - ``Profile(…)``: only δ(ε) is known; composes through (ε, δ) points: Σ ε_i(δ_i) at Σ δ_i.
 """
 
@@ -20,10 +21,11 @@ from scipy import optimize
 
 from tacit import _validate
 from tacit.accounting import pld
+from tacit.accounting.choices import choices_delta
 from tacit.accounting.gdp import gdp_delta, gdp_epsilon
 from tacit.mechanism import Adjacency
 
-__all__ = ["Curve", "Gaussian", "Profile", "Sampled", "Sum", "compose", "delta_of", "invert"]
+__all__ = ["Chosen", "Curve", "Gaussian", "Profile", "Sampled", "Sum", "compose", "delta_of", "invert"]
 
 MAX_EPSILON = 1e7
 """Beyond this ε a profile counts as no promise at all."""
@@ -79,6 +81,34 @@ class Sampled:
     def epsilon_interval(self, delta: float) -> tuple[float, float]:
         """(optimistic, pessimistic): the exact ε of the dominating pair lies between."""
         return pld.epsilon_interval(self.adjacency, self.rounds, self.mu, _validate.delta(delta))
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """Adaptive noisy choices of one bounded range, and everything Gaussian composed with them, in any order.
+
+    Attributes:
+        bounded_range: η, the largest of all choices.
+        steps: how many choices.
+        mu: of everything Gaussian composed with them.
+    """
+
+    bounded_range: float
+    steps: int
+    mu: float = 0.0
+
+    def epsilon(self, delta: float) -> float:
+        """The smallest ε at this δ."""
+        return _chosen_epsilon(self, _validate.delta(delta))
+
+    def delta(self, epsilon: float) -> float:
+        """The smallest δ at this ε."""
+        return choices_delta(self.bounded_range, self.steps, self.mu, _validate.real(epsilon=epsilon))
+
+
+@functools.lru_cache(maxsize=256)
+def _chosen_epsilon(curve: Chosen, delta: float) -> float:
+    return invert(curve.delta, delta)
 
 
 class Profile:
@@ -175,8 +205,8 @@ def delta_of(epsilon_of: Callable[[float], float], epsilon: float) -> float:
 def compose(curves: Sequence[Curve]) -> Curve:
     """The tightest composition that the kinds of the curves allow.
 
-    Gaussian ones compose exactly; with sampled ones they compose as privacy loss distributions; profiles
-    are added through (ε, δ) points.
+    Gaussian ones compose exactly; with sampled ones they compose as privacy loss distributions, with noisy choices by a
+    dynamic programme; profiles are added through (ε, δ) points.
 
     Args:
         curves: at least one, all under one relation.
@@ -184,14 +214,18 @@ def compose(curves: Sequence[Curve]) -> Curve:
     Returns:
         The curve of running all of them, each chosen with knowledge of the earlier outputs.
     """
-    mu = math.sqrt(math.fsum(c.mu**2 for c in curves if isinstance(c, Gaussian | Sampled)))
+    mu = math.sqrt(math.fsum(c.mu**2 for c in curves if isinstance(c, Gaussian | Sampled | Chosen)))
     sampled = [c for c in curves if isinstance(c, Sampled)]
-    others = [c for c in curves if not isinstance(c, Gaussian | Sampled)]
+    chosen = [c for c in curves if isinstance(c, Chosen)]
+    others = [c for c in curves if not isinstance(c, Gaussian | Sampled | Chosen)]
     parts: list[Curve] = []
     if sampled:
         rounds = tuple(r for c in sampled for r in c.rounds)
         parts.append(Sampled(sampled[0].adjacency, rounds, mu))
-    elif mu > 0 or not others:
+    if chosen:  # a choice of a smaller range is one of a larger range, too
+        largest = max(c.bounded_range for c in chosen)
+        parts.append(Chosen(largest, sum(c.steps for c in chosen), 0.0 if sampled else mu))
+    elif not sampled and (mu > 0 or not others):
         parts.append(Gaussian(mu))
     parts.extend(others)
     return parts[0] if len(parts) == 1 else Sum(parts)

@@ -5,6 +5,7 @@ from tacit.mechanism.batches import batch_count, batch_runs, batch_sizes
 from tacit.mechanism.frozen import FrozenArray, Schedule
 from tacit.mechanism.mechanism import Adjacency, Arithmetic, Mechanism, Part, Plan, Selection, Trials
 from tacit.mechanism.noise import CorrelatedNoise, Independent, Noise
+from tacit.mechanism.noisy_max import NoisyMax
 from tacit.mechanism.sampling import (
     Cyclic,
     CyclicPoisson,
@@ -48,6 +49,7 @@ __all__ = [
     "Memory",
     "Noise",
     "NoiseShape",
+    "NoisyMax",
     "Output",
     "Part",
     "Partition",

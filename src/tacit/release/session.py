@@ -12,11 +12,12 @@ from tacit.accounting import Certificate
 from tacit.errors import MechanismMismatch
 from tacit.ledger import Ledger
 from tacit.maps import RowMap
-from tacit.mechanism import Adjacency, AllIterates, Arithmetic, LastIterate, Mechanism
+from tacit.mechanism import Adjacency, AllIterates, Arithmetic, LastIterate, Mechanism, NoisyMax
 from tacit.noise.streams import SEEDED, Streams
 from tacit.records import MAX_ROWS, Records, Rows, TargetMap
 from tacit.release.chain import Chain, GradientChain, in_ball
 from tacit.release.channel import RECORD, Channel, Checkpoint
+from tacit.release.choice import CHOICES, Choice, ChoiceChannel
 from tacit.release.query import QUERIES, Bounded, Grid, Members, Query, Sums
 from tacit.release.sweep import Sweep
 
@@ -43,11 +44,25 @@ class _Run:
         self.n, self.streams, self.replicas = n, streams, replicas
         self.entry: int | None = None
         self.closed = False
-        self._channels: dict[int, Channel] = {}
+        self._channels: dict[int, Channel | ChoiceChannel] = {}
         if resume is not None:
             self._channels[0] = self._open(0, streams, resume)
 
     def channel(self, part: int) -> Channel:
+        """The channel of one part that releases sums."""
+        found = self.any_channel(part)
+        if not isinstance(found, Channel):
+            raise MechanismMismatch("this part of the plan makes noisy choices: ask session.select")
+        return found
+
+    def choices(self, part: int) -> ChoiceChannel:
+        """The channel of one part that makes noisy choices."""
+        found = self.any_channel(part)
+        if not isinstance(found, ChoiceChannel):
+            raise MechanismMismatch("this part of the plan releases sums, it makes no choices: ask session.release")
+        return found
+
+    def any_channel(self, part: int) -> Channel | ChoiceChannel:
         """The channel of one part, opened when it is first asked for."""
         if self.closed:
             raise MechanismMismatch("this session is closed: open another one, which is charged by itself")
@@ -56,8 +71,14 @@ class _Run:
             self._channels[part] = self._open(part, self.streams.child(f"{self.digest}/{part}"), None)
         return self._channels[part]
 
-    def _open(self, part: int, streams: Streams, resume: Checkpoint | None) -> Channel:
+    def _open(self, part: int, streams: Streams, resume: Checkpoint | None) -> Channel | ChoiceChannel:
         mechanism = self.certificate.plan.parts[part]
+        if isinstance(mechanism, NoisyMax):
+            if self.replicas != 1 or resume is not None:
+                raise MechanismMismatch(
+                    "noisy choices have neither replicas nor checkpoints: run them once, to the end"
+                )
+            return ChoiceChannel(mechanism, self.n, streams)
         if not isinstance(mechanism, Mechanism):
             raise MechanismMismatch("a session runs mechanisms; run each candidate of a selection by itself")
         return Channel(mechanism, self.digest, self.n, streams, replicas=self.replicas, resume=resume)
@@ -124,7 +145,7 @@ class Session:
 
     def steps_left(self, part: int = 0) -> int:
         """How many steps of a part are certified and not yet taken."""
-        return self._channel(part).steps_left
+        return self._run.any_channel(self._first + part).steps_left
 
     def noise_std(self, query: Bounded, part: int = 0, index: int | None = None) -> float:
         """σ of the next release of a part, or of release ``index``: public."""
@@ -165,6 +186,25 @@ class Session:
             raise MechanismMismatch(f"the state must have one row per replica ({replicas}), got shape {at.shape}")
         out = self._channel(part).release(query, lambda members, grid: self._total(query, at, members, grid))
         return np.asarray(out[0]) if one else out
+
+    def select(self, choice: Choice, state: Array, part: int = 0) -> int:
+        """The next certified noisy choice of a part: which candidate scored best, with noise, over all records.
+
+        Args:
+            choice: registered; how candidates are scored.
+            state: (size,), where to score them, a function of earlier releases and public data.
+            part: of the plan, a ``NoisyMax``.
+
+        Returns:
+            The number of a candidate.
+
+        Raises:
+            MechanismMismatch: if the choice is not registered, or the part releases sums.
+        """
+        if CHOICES.get(getattr(choice, "name", "")) is not type(choice):
+            raise MechanismMismatch(f"{type(choice).__name__} is not a registered choice: give it a name of its own")
+        at, channel = np.asarray(state, np.float64), self._run.choices(self._first + part)
+        return channel.select(choice, at, lambda members, grid: self._records.total(choice, at[None], members, grid))
 
     def sweep(self, sweep: Sweep, start: Array, part: int = 0) -> Array:
         """All releases of a part at once, in compiled code: only over records in memory.

@@ -6,6 +6,7 @@ from tacit.solvers.constant import ConstantModel
 from tacit.solvers.coordinate import CoordinateDescent
 from tacit.solvers.cyclic import NoisyCyclicDescent
 from tacit.solvers.gradient import NoisyGradientDescent, ProximalSGD
+from tacit.solvers.greedy import GreedyDescent
 from tacit.solvers.metric import MetricDescent
 from tacit.solvers.schedules import Optimised, balanced_shares
 from tacit.solvers.statistics import NoisyStatistics
@@ -16,6 +17,7 @@ __all__ = [
     "Budget",
     "ConstantModel",
     "CoordinateDescent",
+    "GreedyDescent",
     "MetricDescent",
     "NoisyCyclicDescent",
     "NoisyGradientDescent",

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit._registry import claim
-from tacit.accounting import calibrate, gdp_epsilon, gdp_mu
+from tacit.accounting import bounded_range_of_mu, calibrate, gdp_epsilon, gdp_mu
 from tacit.errors import InvalidInput, NotCovered
-from tacit.mechanism import Adjacency, Arithmetic, Mechanism, Plan, Schedule
-from tacit.problem import Loss, Problem
+from tacit.mechanism import Adjacency, Arithmetic, Mechanism, NoisyMax, Plan, Schedule
+from tacit.problem import ElasticNet, Loss, Problem
 from tacit.release import Session
 
 __all__ = [
@@ -99,6 +99,17 @@ class Budget:
         return Mechanism(
             adjacency=self.adjacency,
             ratio=Schedule.of(ratio, steps),
+            steps=steps,
+            unit=self.unit,
+            label=label,
+            arithmetic=self.arithmetic,
+        )
+
+    def choices(self, share: float, steps: int, label: str) -> NoisyMax:
+        """Noisy choices that take a share of μ², spread evenly over their steps."""
+        return NoisyMax(
+            adjacency=self.adjacency,
+            bounded_range=Schedule.constant(bounded_range_of_mu(self.mu * math.sqrt(share / steps)), steps),
             steps=steps,
             unit=self.unit,
             label=label,
@@ -223,14 +234,19 @@ class Solver(ABC):
 
 LARGEST_GRAM = 2000
 """Coordinates up to which a noisy second-moment matrix is formed."""
+LEAST_GREEDY, GREEDY_SIGNAL = 100, 20.0
+"""Coordinates from which, and x = nμ/p up to which, ℓ1 penalties are for greedy descent."""
 
 
 def choose(problem: Problem, budget: Budget) -> type[Solver]:
     """The rule of ``solver="auto"``, fixed before it was benchmarked; it reads nothing but these two.
 
     1. ``view="final_model"``: noisy gradient descent with the last-iterate certificate.
-    2. Up to 2000 coordinates: metric descent, which degrades to a constant model by itself when x = nμ/p is small.
-    3. More: coordinate descent with private smoothness.
+    2. An ℓ1 penalty, at least 100 coordinates and x = nμ/p < 20: greedy coordinate descent, whose error grows with
+       log p. Where solutions are sparse it is better by far (also at larger x); where they are dense it is up to 1.7
+       times worse than metric descent between x = 4 and 20 (a9a).
+    3. Up to 2000 coordinates: metric descent, which degrades to a constant model by itself when x is small.
+    4. More: coordinate descent with private smoothness.
 
     Args:
         problem: what to minimise.
@@ -241,6 +257,10 @@ def choose(problem: Problem, budget: Budget) -> type[Solver]:
     """
     if budget.view == "final_model":
         return SOLVERS["cyclic"]
+    size, penalty = problem.facts.size, problem.penalty
+    sparse = isinstance(penalty, ElasticNet) and bool(penalty.l1.any())
+    if sparse and size >= LEAST_GREEDY and problem.facts.n * budget.mu < GREEDY_SIGNAL * size:
+        return SOLVERS["greedy"]
     return SOLVERS["metric" if problem.facts.size <= LARGEST_GRAM else "coordinate"]
 
 

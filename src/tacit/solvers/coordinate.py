@@ -47,9 +47,9 @@ class CoordinateDescent(Solver):
     or released privately as part of the plan).
 
     Attributes:
-        sampling: "uniform", "shuffled" (each coordinate once per pass, often better) or "importance" (p_j ∝ M_j) for
-            single coordinates; "nice", "independent", "partition",
-            "full" for blocks.
+        sampling: "shuffled" (the default: every pass updates each coordinate once, in a new public order), "uniform"
+            (independent draws) or "importance" (p_j ∝ M_j) for single coordinates; "nice", "independent", "partition",
+            "full" for blocks. The certificate is the same for all: which coordinates are updated is public.
         block_size: τ (expected, if independent).
         passes: how often the data is read, in units of p coordinates; by default a rule in n, μ and p.
         rounds: T: the iterate is replaced by the mean of its round's iterates at the end of each of T rounds; None for
@@ -62,7 +62,7 @@ class CoordinateDescent(Solver):
 
     name: ClassVar[str] = "coordinate"
     in_memory: ClassVar[bool] = True
-    sampling: str = "uniform"
+    sampling: str = "shuffled"
     block_size: int = 1
     passes: float | None = None
     rounds: int | None = None
@@ -193,8 +193,8 @@ def draw_blocks(sampling: str, tau: int, steps: int, weights: Array, rng: np.ran
     p = len(weights)
     if sampling == "uniform":
         members = rng.integers(p, size=steps)
-    elif sampling == "shuffled":
-        members = np.argsort(rng.random((-(-steps // p), p)), axis=1).ravel()[:steps]
+    elif sampling == "shuffled":  # one pass at a time: no matrix of passes by coordinates
+        members = np.concatenate([rng.permutation(p) for _ in range(-(-steps // p))])[:steps]
     elif sampling == "importance":
         members = rng.choice(p, size=steps, p=weights / weights.sum())
     elif sampling == "full":

@@ -4,6 +4,7 @@ from tacit._registry import load_folder
 from tacit.release.queries.coordinates import Blocks, CoordinateSweep
 from tacit.release.queries.factors import ItemFactors, ItemStatistic, PersonFactors
 from tacit.release.queries.gradient import LossGradient
+from tacit.release.queries.greedy import ColumnSquare, CoordinateGradient, CoordinateScores, LogSlope, TypicalEntry
 from tacit.release.queries.histogram import HistogramSum
 from tacit.release.queries.moments import GramSum, MomentSum, SquareSum, symmetric, upper_triangle
 from tacit.release.queries.network import BlockNetwork, LayerStatistic
@@ -30,6 +31,9 @@ __all__ = [
     "BlockNetwork",
     "Blocks",
     "BoundedSum",
+    "ColumnSquare",
+    "CoordinateGradient",
+    "CoordinateScores",
     "CoordinateSweep",
     "CountedSum",
     "Curvature",
@@ -40,6 +44,7 @@ __all__ = [
     "ItemStatistic",
     "LayerStatistic",
     "LinearOutputs",
+    "LogSlope",
     "LossGradient",
     "MomentSum",
     "One",
@@ -51,6 +56,7 @@ __all__ = [
     "Statistic",
     "TargetDistance",
     "TargetShare",
+    "TypicalEntry",
     "VectorSum",
     "open_gates",
     "symmetric",
