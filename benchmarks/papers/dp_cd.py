@@ -3,6 +3,7 @@
     cd benchmarks
     TACIT_DATA_DIR=... python -m papers.dp_cd shuffled    # 15 minutes
     TACIT_DATA_DIR=... python -m papers.dp_cd greedy      # 4 minutes
+    TACIT_DATA_DIR=... python -m papers.dp_cd crossover   # 3 minutes
     TACIT_DATA_DIR=... python -m papers.dp_cd words       # 1 minute
     python -m papers.dp_cd --plot
 
@@ -15,6 +16,9 @@ LASSO the default rules diverge under either order: a pass is a thousand release
 given and with everything paid for, shuffled coordinates, metric descent, and what ``solver="auto"`` picks. Sparse LASSO
 as in Table 2; "wide" is n = 10,000, p = 1,000, ten coefficients ±1, noise of variance 1, λ = .2; Madelon is
 standardised, logistic loss, λ = .04.
+
+**crossover**: greedy and metric descent, both untuned, over x = nμ/p: a9a (λ = 10⁻³, most coefficients count) and 4,000
+records of 200 features, ten of which count.
 
 **words**: newsgroups comp.* against the rest, 44,077 words. A row holds 1/√m for each of its m distinct words, a public
 map of one record; accuracy on a fifth of the records (split by a public seed), everything paid for, intercept included.
@@ -40,7 +44,7 @@ from sklearn.linear_model import Lasso, LogisticRegression
 
 from tacit.accounting import certify
 from tacit.estimators import DPGeneralizedLinear
-from tacit.problem import ElasticNet
+from tacit.problem import ElasticNet, Facts, Logistic, Problem
 from tacit.release import open_session
 from tacit.solvers import Budget, CoordinateDescent, GreedyDescent, MetricDescent, Solver
 from tacit.solvers.base import LARGEST_GRAM, choose
@@ -142,8 +146,8 @@ def shuffled(data: pathlib.Path) -> bool:
 # -- greedy ----------------------------------------------------------------------------------------------------------
 
 
-def wide(epsilon: float) -> Case:
-    rng, n, p = np.random.default_rng(1), 10_000, 1000
+def wide(epsilon: float, n: int = 10_000, p: int = 1000) -> Case:
+    rng = np.random.default_rng(1)
     X, w = rng.normal(size=(n, p)), np.zeros(p)
     w[rng.choice(p, 10, replace=False)] = rng.choice([-1.0, 1.0], 10)
     return problem("wide", X, X @ w + rng.normal(size=n), ElasticNet.of(p, l1=0.2), epsilon=epsilon)
@@ -192,6 +196,40 @@ def greedy(data: pathlib.Path) -> bool:
         good &= choose(p.task, p.budget) is GreedyDescent
     table("ℓ1 problems", rows)
     return good
+
+
+# -- crossover -------------------------------------------------------------------------------------------------------
+
+
+def a9a(epsilon: float, data: pathlib.Path, l1: float = 1e-3) -> Case:
+    """With an intercept in front, which is free."""
+    with np.load(data / "a9a.npz", allow_pickle=False) as z:
+        starts, indices, size = z["indptr_train"], z["indices_train"].astype(np.int32), int(z["n_features"])
+        y = np.where(z["y_train"] > 0, 1.0, -1.0)
+    X = sparse.csr_array((np.ones(len(indices)), indices, starts), shape=(len(y), size)).toarray()
+    facts = Facts(len(y), np.append(1.0, np.zeros(size)), np.ones(size + 1))
+    task = Problem(Logistic(), ElasticNet.of(size, l1=l1).with_free_intercept(), facts, intercept=True)
+    return Case("a9a", task, np.hstack([np.ones((len(y), 1)), X]), y, epsilon, ())
+
+
+def least_a9a(p: Case, l1: float = 1e-3) -> float:
+    settings = {"penalty": "l1", "solver": "liblinear", "intercept_scaling": 100.0, "tol": 1e-6, "max_iter": 500}
+    fit = LogisticRegression(C=1 / (p.n * l1), **settings).fit(p.X[:, 1:], p.y)
+    return float(p.objective(np.append(fit.intercept_, fit.coef_)))
+
+
+def crossover(data: pathlib.Path) -> bool:
+    """Where metric descent overtakes: what the rule of ``auto`` rests on; there is no target."""
+    rows, first = [], a9a(1.0, data)
+    cases = [(a9a(epsilon, data), least_a9a(first)) for epsilon in (0.03, 0.1, 0.3, 1.0)]
+    cases += [(p, least(p)) for p in (wide(epsilon, 4000, 200) for epsilon in (3.0, 10.0, 30.0))]
+    for p, best in cases:
+        x = round(p.n * p.budget.mu / p.task.facts.size, 2)
+        for name, solver in {"greedy": GreedyDescent(), "metric": MetricDescent()}.items():
+            cell: Cell = {"part": "crossover", "problem": p.name, "target_epsilon": p.epsilon, "x": x, "method": name}
+            rows.append(show({**cell, **runs(p, solver, range(1000, 1006), best).cell()}))
+    table("greedy and metric descent", rows)
+    return True
 
 
 # -- words -----------------------------------------------------------------------------------------------------------
@@ -277,6 +315,7 @@ def draw() -> None:
 PARTS: dict[str, tuple[Callable[[pathlib.Path], bool], str]] = {
     "shuffled": (shuffled, "small"),
     "greedy": (greedy, "small"),
+    "crossover": (crossover, "small"),
     "words": (words, "large"),
 }
 
