@@ -65,7 +65,7 @@ def test_no_score_moves_further_than_its_sum_and_some_get_there(name, adjacency)
     worst_sum = worst_score = 0.0
     for choice, state, found in pairs(name, adjacency):
         reach = adjacency.sum_factor * choice.bound
-        for unit, (a, b) in zip((choice.grid().step, 1.0), found, strict=True):
+        for unit, (a, b) in zip((choice.grid().unit, 1.0), found, strict=True):
             moved = np.abs(a - b) * unit
             assert moved.max() <= reach * (1 if unit < 1 else 1 + 1e-12)  # integers: without a tolerance
             scores = np.abs(choice.scores(a * unit, state[0]) - choice.scores(b * unit, state[0]))
@@ -83,7 +83,7 @@ def test_laws_of_neighbours_have_a_bounded_range(name, adjacency):
     for i, (choice, state, found) in enumerate(pairs(name, adjacency)):
         eta, reach = ETAS[i % 3], adjacency.sum_factor * choice.bound
         (k, kappa), (k2, kappa2) = (
-            integer_scores(choice.scores(a * choice.grid().step, state[0]), choice.rounding_error(state[0]), reach, eta)
+            integer_scores(choice.scores(a * choice.grid().unit, state[0]), choice.rounding_error(state[0]), reach, eta)
             for a in found[0]
         )
         assert kappa == kappa2
@@ -156,7 +156,7 @@ def test_floats_stay_within_the_stated_error():
         penalty = ElasticNet.of(p, l1=10.0 ** rng.uniform(-6, 1), l2=rng.choice([0.0, 0.3]), low=low, high=np.inf)
         clips, M = 10.0 ** rng.uniform(-4, 1, p), 10.0 ** rng.uniform(-4, 1, p)
         choice = CoordinateScores(Squared(), penalty, clips, M, n)
-        w, step = rng.normal(size=p) * 10.0 ** rng.uniform(-3, 6), choice.grid().step
+        w, step = rng.normal(size=p) * 10.0 ** rng.uniform(-3, 6), choice.grid().unit
         q = (rng.uniform(-1, 1, p) * n / step).astype(np.int64)
         error = choice.rounding_error(w)
         found = choice.scores(q * step, w)
@@ -344,7 +344,7 @@ def widest_range(name="coordinate-scores", etas=ETAS):
         eta = etas[i % 3]
         (k, kappa), (k2, _) = (
             module.integer_scores(
-                choice.scores(a * choice.grid().step, state[0]), choice.rounding_error(state[0]), 2.0, eta
+                choice.scores(a * choice.grid().unit, state[0]), choice.rounding_error(state[0]), 2.0, eta
             )
             for a in sums_of[0]
         )
