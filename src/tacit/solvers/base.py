@@ -155,12 +155,14 @@ class Solver(ABC):
         needs: attributes of the loss that must be true.
         final_model_only: whether its guarantee is about the final model alone.
         one_pass: whether it reads the data once, so that a number of passes has no effect on it.
+        sums_only: whether it asks for nothing but sums over records, which any place of records can give.
     """
 
     name: ClassVar[str]
     needs: ClassVar[tuple[str, ...]] = ()
     final_model_only: ClassVar[bool] = False
     one_pass: ClassVar[bool] = False
+    sums_only: ClassVar[bool] = True
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

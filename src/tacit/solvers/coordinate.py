@@ -61,6 +61,7 @@ class CoordinateDescent(Solver):
     """
 
     name: ClassVar[str] = "coordinate"
+    sums_only: ClassVar[bool] = False
     sampling: str = "uniform"
     block_size: int = 1
     passes: float | None = None
