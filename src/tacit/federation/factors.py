@@ -159,7 +159,7 @@ class FactorNode(Node):
         words = (vertical_mark(),) if self.split == "vertical" else (*planned.declared, horizontal_mark(self.unit))
         query = BlockSum(planned.problem, 0)
         note = f"FactorNode, {self.split}"
-        out = NodePlan(self, certificate, words, lambda session: FactorSession(session, query), note)
+        out = NodePlan(self, certificate, words, lambda session: FactorSession(session, query), note, query)
         self._check_room(out.certificate)
         return out
 

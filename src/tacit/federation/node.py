@@ -135,6 +135,7 @@ class NodePlan:
     Attributes:
         certificate: of all answers together.
         steps: how many answers there will be.
+        query: what every step asks, or None where each says so itself.
     """
 
     def __init__(
@@ -144,7 +145,9 @@ class NodePlan:
         marks: tuple[str, ...],
         serve: Callable[[Session], NodeSession],
         note: str,
+        query: Any = None,
     ) -> None:
+        self.query = query
         self._node, self._plain, self._marks, self._serve, self._note = node, certificate, marks, serve, note
         self.certificate = marked_certificate(certificate, marks, seeded=node._random_state is not None)
         self.steps = sum(int(getattr(part, "steps", 0)) for part in certificate.plan.parts)

@@ -63,6 +63,7 @@ def read_terms(fields: dict[str, Any], task: str) -> dict[str, Any]:
         raise InvalidInput("out of range")
     unit = _validate.one_of(("record", "person", "item"), unit=fields.get("unit"))
     return {
+        "task": task,
         "units": units,
         "columns": columns,
         "unit": unit,

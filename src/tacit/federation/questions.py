@@ -3,8 +3,9 @@
 A server writes an object as a word and its fields (``write``), and a node builds one of ITS OWN classes from them
 (``read_query``, ``read_features``, ``read_target``): no code travels, and a word that is not listed here is refused.
 Every number is looked at before an object is made from it: finite, of a size that arithmetic can bear, as many as the
-columns that are asked about. A query clips each contribution to its bound whatever the other numbers say, so none of them can
-weaken a promise; what is checked here is that nothing fails, overflows or takes more memory than the node would give.
+columns that are asked about. A query clips each contribution to its bound whatever the other numbers say, so none of
+them can weaken a promise; what is checked here is that nothing fails, overflows or takes more memory than the node
+would give.
 """
 
 from __future__ import annotations

@@ -239,10 +239,10 @@ class Team:
 
     def stop(self) -> None:
         """Nodes need not keep a session that nobody will go on with."""
-        if self._journal is None or not self.begun:
+        if self._journal is None or (self._journal.head is None and not self.begun):
             self._goodbye()
-        if self._journal is not None and self._journal.head is None and not self.begun:
-            self._journal.end()
+            if self._journal is not None:
+                self._journal.end()
 
     def _goodbye(self) -> None:
         waiting = []
