@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
 import stat
-import threading
 import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from relay import Relay
 
 from tacit.errors import InvalidInput
 from tacit.federation import (
@@ -126,54 +124,6 @@ def test_long_messages_are_not_taken(folder: Path, monkeypatch: pytest.MonkeyPat
         link.submit(b"x" * 20_000, 1.0).result()
 
 
-class Proxy:
-    """Carries bytes between a server and a node, and can stop doing so."""
-
-    def __init__(self, address: str) -> None:
-        self.there = address.rpartition(":")
-        self.door = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self.door.getsockname()[1]}"
-        self.open: list[socket.socket] = []
-        self.refuse = self.mute = False
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                here, _ = self.door.accept()
-            except OSError:
-                return
-            if self.refuse:
-                here.close()
-                continue
-            there = socket.create_connection((self.there[0], int(self.there[2])))
-            self.open += [here, there]
-            for one, other in ((here, there), (there, here)):
-                threading.Thread(target=self._carry, args=(one, other), daemon=True).start()
-
-    def _carry(self, one: socket.socket, other: socket.socket) -> None:
-        try:
-            while data := one.recv(1 << 16):
-                while self.mute:
-                    time.sleep(0.01)
-                other.sendall(data)
-        except OSError:
-            pass
-        for end in (one, other):
-            end.close()
-
-    def cut(self) -> None:
-        for one in self.open:
-            with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-        self.open = []
-
-    def close(self) -> None:
-        self.refuse = True
-        self.door.close()
-        self.cut()
-
-
 def test_a_line_that_is_cut_is_taken_up_again(folder: Path) -> None:
     """Before the question, after the node has answered, and for a while: the same bits as without a fault."""
     with threaded_nodes([node()]) as links:
@@ -188,7 +138,7 @@ def test_a_line_that_is_cut_is_taken_up_again(folder: Path) -> None:
         return out
 
     with serve_node(node(), HERE, tls=TLS.read(folder, "a"), answer=answer) as server:
-        proxy = Proxy(server.address)
+        proxy = Relay(server.address)
         with connect(proxy.address, tls=TLS.read(folder, "server"), node="a") as link:
             model = fit([link])
         proxy.close()
@@ -198,7 +148,7 @@ def test_a_line_that_is_cut_is_taken_up_again(folder: Path) -> None:
 
 def test_a_silent_line_ends_at_the_deadline(folder: Path) -> None:
     with serve_node(node(), HERE, tls=TLS.read(folder, "a")) as server:
-        proxy = Proxy(server.address)
+        proxy = Relay(server.address)
         proxy.mute = True
         start = time.monotonic()
         with connect(proxy.address, tls=TLS.read(folder, "server"), node="a") as link, pytest.raises(LinkLost):
