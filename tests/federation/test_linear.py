@@ -46,8 +46,19 @@ from tacit.release.queries import (
     TargetDistance,
     TargetShare,
 )
+from tacit.solvers import NoisyGradientDescent
 
 LOUD = 1e12
+
+
+@_codec.described("test.OwnSolver")
+@dataclasses.dataclass(frozen=True)
+class _Own(NoisyGradientDescent):
+    """A solver of somebody's own."""
+
+    name = "own-over-owners"
+
+
 TERMS: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
 SIZES = (900, 600)
 
@@ -187,9 +198,10 @@ def test_what_nodes_state_is_used_where_the_estimator_says_nothing() -> None:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"solver": "coordinate"}, "needs the records themselves, and owners send sums only"),
+        ({"solver": "coordinate"}, "needs the records themselves"),
         ({"view": "final_model"}, "the server sees every sum of every node"),
         ({"arithmetic": "float"}, "whoever sees sums sees their last bits"),
+        ({"solver": _Own()}, "asks what nodes may not know"),
     ],
 )
 def test_what_owners_cannot_give_is_refused_before_anything_is_spent(settings: Any, words: str, tmp_path: Path) -> None:

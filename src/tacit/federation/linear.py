@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from tacit import _codec
 from tacit.accounting import gdp_epsilon, gdp_mu
 from tacit.errors import InvalidInput, NotCovered
 from tacit.estimators.base import Table, publish
 from tacit.estimators.linear import LinearFit, LinearModel
 from tacit.federation.errors import FederationError
 from tacit.federation.journal import Journal
-from tacit.federation.linear_node import LinearProposal, check_parts
+from tacit.federation.linear_node import MAX_VIEW_NUMBERS, LinearProposal, check_parts
 from tacit.federation.links import Link
 from tacit.federation.offers import Offer, agreed, read_certificate, read_terms, weakest
 from tacit.federation.questions import MAX_COLUMNS
@@ -29,6 +30,8 @@ from tacit.solvers import Budget
 __all__ = ["FederatedLinear"]
 
 UNUSED = ("ledger", "random_state")
+MAX_METRIC = 3000
+"""Coefficients up to which the metric of metric descent fits into a message."""
 RELATIVE = 1e-9
 """How far the ratios of a plan may be from one multiple of those that were proposed."""
 
@@ -218,10 +221,23 @@ class _Linear:
         return model.set_params(**changes)
 
     def _check(self, planned: LinearFit, budget: Budget, stated: dict[str, Any]) -> None:
-        if not planned.solver.sums_only or planned.solver.final_model_only:
+        solver, loss, size = planned.solver, planned.problem.loss, planned.problem.facts.size
+        if not solver.sums_only or solver.final_model_only or not type(solver).__module__.startswith("tacit."):
             raise NotCovered(
-                f"solver: {planned.solver.name!r} needs the records themselves, and owners send sums only; use "
-                "solver='metric', 'gradient' or 'sgd'",
+                f"solver: {solver.name!r} needs the records themselves, or asks what nodes may not know, and owners "
+                "answer known sums only; use solver='metric', 'gradient' or 'sgd'",
+                axis="solver",
+            )
+        if not type(loss).__module__.startswith("tacit.") or not _codec.is_described(loss):
+            raise NotCovered(
+                f"loss: nodes do not know {type(loss).__name__}, and run no code that is sent to them; use a loss of "
+                "Tacit's",
+                axis="loss",
+            )
+        if solver.name == "metric" and (size > MAX_METRIC or len(planned.targets) * size**2 > MAX_VIEW_NUMBERS):
+            raise NotCovered(
+                f"solver: metric descent sends {size}² numbers for each of {len(planned.targets)} functions, more than "
+                "a node keeps; use solver='gradient'",
                 axis="solver",
             )
         if budget.arithmetic is not Arithmetic.EXACT:

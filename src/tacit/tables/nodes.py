@@ -47,7 +47,7 @@ def table_node(
     check_columns(table, schema, target)
     terms["groups"] = None if person is None else _ids(table, person)
     X, y = encode(table, schema, target)
-    if target is None:
+    if row_norm is not None:
         return FactorNode(X, row_norm=row_norm, **terms)
     if schema.target is None:
         raise InvalidInput("the schema says nothing about the target: give its bounds, or its classes")
