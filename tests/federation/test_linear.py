@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from tacit import (
     DPElasticNet,
@@ -32,7 +33,7 @@ from tacit.mechanism import Adjacency, Mechanism, Plan, Schedule
 from tacit.mechanism import Arithmetic as Numbers
 from tacit.problem import Huber, Logistic
 from tacit.records import InMemory, Persons
-from tacit.release import SEEDED, channel, open_session, sensitivity
+from tacit.release import SEEDED, channel, noise_std, open_session, sensitivity
 from tacit.release.queries import (
     AtMost,
     BoundedSum,
@@ -544,6 +545,22 @@ def test_no_plan_of_a_server_weakens_the_promise() -> None:
             certificate = Certificate.from_json(one.offer.fields["certificate"])
             assert certificate.epsilon(1e-6) <= 1.0 * (1 + 1e-9)
             assert certificate.mu == pytest.approx(gdp_mu(1.0, 1e-6), rel=1e-9)
+
+
+def test_every_sum_has_the_noise_that_was_certified() -> None:
+    """Of rows of zeros the sum is zero, and what leaves is noise."""
+    X, y = np.zeros((20, 20)), np.zeros(20)
+    plan = Plan((part(steps=60, ratio=Schedule(np.linspace(1.0, 3.0, 60))),))
+    one = asker(X, y, plan)
+    (mechanism,) = Certificate.from_json(one.offer.fields["certificate"]).plan.parts
+    query = GramSum(2.0, True)
+    z = [one.ask(Ask(0, 0, write(query))).array / noise_std(mechanism, query, t) for t in range(60)]
+    noise = np.concatenate(z)
+    assert len(noise) == 60 * 231
+    assert abs(noise.std() - 1) < 5 / math.sqrt(2 * len(noise))
+    assert stats.kstest(noise, "norm").pvalue > 1e-3
+    correlation = np.corrcoef(np.array(z))[np.triu_indices(60, 1)]
+    assert np.abs(correlation).max() < 6 / math.sqrt(231)
 
 
 def _far(rng: Any, p: int) -> tuple[Any, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -197,6 +198,19 @@ def test_certificates_are_not_overwritten(folder: Path) -> None:
 def test_addresses_and_names_are_checked(folder: Path, address: Any, name: str, words: str) -> None:
     with pytest.raises(InvalidInput, match=words):
         connect(address, tls=TLS.read(folder, "server"), node=name)
+
+
+def test_without_the_extra_the_way_to_it_is_said(folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    tls = TLS.read(folder, "a")
+    for name in ("grpc", "cryptography.hazmat.primitives"):
+        monkeypatch.setitem(sys.modules, name, None)
+    for call in (
+        lambda: serve_node(node(), HERE, tls=tls),
+        lambda: connect("localhost:1", tls=tls, node="a"),
+        lambda: make_trial_certificates(tmp_path / "x", ["a"]),
+    ):
+        with pytest.raises(InvalidInput, match=r"is not installed: pip install 'tacit-dp\[federation\]'"):
+            call()
 
 
 def test_what_is_served_is_checked(folder: Path) -> None:

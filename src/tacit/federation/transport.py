@@ -175,6 +175,7 @@ class GrpcLink:
             ("grpc.min_reconnect_backoff_ms", 100),
             ("grpc.max_reconnect_backoff_ms", 1000),
             ("grpc.enable_retries", 0),
+            ("grpc.enable_http_proxy", 0),  # whatever the environment says: the line is between these two
         )
         self._channel = grpc.secure_channel(address, credentials, options=options)
         self._call = self._channel.unary_unary(f"/{SERVICE}/{METHOD}")
