@@ -622,6 +622,25 @@ def test_no_question_makes_a_neighbour_move_more_than_its_declared_sensitivity(
     assert worst > 0.9, "tame examples prove nothing"
 
 
+@pytest.mark.parametrize("name", list(EVERY))
+def test_views_that_leave_the_range_of_floats_move_nothing_either(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """View after view of 1e60: squares, then records themselves overflow, or vanish."""
+    monkeypatch.setattr(channel, "rounded_normal", lambda rng, scale, size: np.zeros(size, np.int64))
+    rng, mechanism = np.random.default_rng(0), part(ratio=Schedule.constant(0.1, 1), steps=1)
+    query = EVERY[name]
+    state = np.ones(3) if isinstance(query, LossGradient) else None
+    for depth in (1, 3, 6):
+        for linear in (write(Linear(1e60 * np.eye(3) + rng.normal(size=(3, 3)))), write(Linear(np.eye(3) * 1e-60))):
+            views = tuple((k + 1, k, linear, write(AffineTarget(1.0, 1e-60))) for k in range(depth))
+            X, y = rng.normal(size=(12, 3)), rng.normal(size=12)
+            X2 = np.vstack([-X[:1], X[1:]])
+            sent = [
+                asker(a, y, Plan((mechanism,))).ask(Ask(0, depth, write(query), views), state).array for a in (X, X2)
+            ]
+            assert np.isfinite(sent[0]).all()
+            assert np.linalg.norm(sent[0] - sent[1]) <= sensitivity(mechanism, query) * (1 + 1e-9)
+
+
 def test_the_replay_would_notice_rows_that_are_taken_for_persons() -> None:
     """A node that counts each row of a person once: its sums move further than the certificate of persons says."""
     X, y = np.ones((4, 3)), np.ones(4)
