@@ -73,6 +73,12 @@ def lie(kind: str, answer: bytes, earlier: list[bytes]) -> bytes:
     return encode("sum", found, **fields)
 
 
+def end(how: signal.Signals) -> None:
+    """Kill or stop this process; nothing may leave before the signal takes effect, which other threads may delay."""
+    os.kill(os.getpid(), how)
+    time.sleep(1.0)
+
+
 def main() -> None:
     """Serve two nodes, one of each task, with one ledger; the fault is read anew with every question."""
     folder, name, number = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
@@ -88,17 +94,17 @@ def main() -> None:
         here = message.kind == fault.get("on", "step") and message.fields.get("step", 0) == fault.get("step", 0)
         kind = fault.get("kind") if here else None
         if kind == "kill before":
-            os.kill(os.getpid(), signal.SIGKILL)
+            end(signal.SIGKILL)
         out = desk(raw, caller)
         found = decode(out)
         if found.kind in ("sum", "ready"):
             released = digest_of(found.array.tobytes()) if found.array is not None else ""
             log.write(json.dumps([found.kind, found.fields["session"], found.fields.get("step"), released]) + "\n")
         if kind == "kill after":
-            os.kill(os.getpid(), signal.SIGKILL)
+            end(signal.SIGKILL)
         if kind == "pause":
             (folder / f"{name}.fault").unlink()
-            os.kill(os.getpid(), signal.SIGSTOP)
+            end(signal.SIGSTOP)
         if kind == "slow":
             time.sleep(fault["seconds"])
         if kind == "lie" and found.kind == "sum":
