@@ -43,6 +43,7 @@ ONCE = (
     "exact_cost",
     "exact_chains",
     "exact_blocks",
+    "federation",
 )
 ALL = (*ONCE, *ACCUMULATE)
 """What ``make bench`` runs; ``features`` is run when it is asked for."""

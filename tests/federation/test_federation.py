@@ -20,10 +20,10 @@ from tacit.federation import (
     FederatedNMF,
     FederationError,
     Proposal,
-    local_nodes,
     threaded_nodes,
 )
-from tacit.federation.node import horizontal_mark, vertical_mark
+from tacit.federation.factors import vertical_mark
+from tacit.federation.node import horizontal_mark
 from tacit.federation.wire import decode
 from tacit.mechanism import Adjacency
 from tacit.records import Rows
@@ -49,12 +49,13 @@ class Tap:
     def __init__(self, link: Any) -> None:
         self.link, self.received, self.sent = link, [], []
 
-    def send(self, message: bytes) -> None:
+    def submit(self, message: bytes, timeout: float) -> Any:
         self.sent.append(message)
-        self.link.send(message)
+        self.pending = self.link.submit(message, timeout)
+        return self
 
-    def receive(self, timeout: float | None = None) -> bytes:
-        message = self.link.receive(timeout)
+    def result(self) -> bytes:
+        message = self.pending.result()
         self.received.append(message)
         return message
 
@@ -73,7 +74,7 @@ def sums(tap: Tap) -> Any:
     return np.array([message.array for message in found if message.kind == "sum"])
 
 
-@pytest.mark.parametrize("name", ["node", "proposal", "model", "errors"])
+@pytest.mark.parametrize("name", ["node", "factors", "linear_node", "proposal", "questions", "model", "errors"])
 def test_node_and_proposal_know_nothing_of_transport(name: str) -> None:
     source = Path(federation.__file__).with_name(f"{name}.py").read_text()
     imported = {
@@ -82,9 +83,10 @@ def test_node_and_proposal_know_nothing_of_transport(name: str) -> None:
         if isinstance(line, ast.Import | ast.ImportFrom)
         for module in ([a.name for a in line.names] if isinstance(line, ast.Import) else [line.module or ""])
     }
-    foreign = {"socket", "multiprocessing", "queue", "json", "struct"}
+    foreign = {"socket", "multiprocessing", "queue", "json", "struct", "grpc", "pickle"}
     assert not {module for module in imported if module.split(".")[0] in foreign}
-    assert not imported & {f"tacit.federation.{part}" for part in ("links", "wire", "serving", "local", "server")}
+    others = ("links", "wire", "desk", "local", "server", "team", "transport", "tls", "journal", "linear", "session")
+    assert not imported & {f"tacit.federation.{part}" for part in others}
 
 
 # -- the same as one table -----------------------------------------------------------------------------------------
@@ -172,24 +174,39 @@ def test_the_server_receives_offers_and_noisy_sums_and_nothing_else() -> None:
     M = table(60)
     _, (tap,) = run([FactorNode(M, **TERMS)])
     found = [decode(raw) for raw in tap.received]
-    assert [message.kind for message in found] == ["offer", "ready", *["sum"] * 4]
-    assert set(found[0].fields) == {"units", "columns", "row_norm", "certificate"}
-    assert found[0].array is None
-    assert found[1].fields == {}
-    assert found[1].array is None
+    assert [message.kind for message in found] == ["node", "offer", "ready", *["sum"] * 4, "ended"]
+    terms = {
+        "task",
+        "units",
+        "columns",
+        "unit",
+        "adjacency",
+        "epsilon",
+        "delta",
+        "row_norm",
+        "split",
+        "missing",
+        "desk",
+    }
+    assert set(found[0].fields) == terms
+    assert set(found[1].fields) == {"session", "certificate"}
+    assert set(found[2].fields) == {"session", "steps", "taken"}
+    assert set(found[7].fields) == {"session"}
+    assert all(found[i].array is None for i in (0, 1, 2, 7))
     size = 3 * 4 // 2 + 3 * 12
-    for raw, message in zip(tap.received[2:], found[2:], strict=True):
-        assert set(message.fields) == {"step"}
+    for raw, message in zip(tap.received[3:7], found[3:7], strict=True):
+        assert set(message.fields) == {"session", "step", "question"}
         assert message.array is not None
         assert message.array.shape == (size,)
-        assert len(raw) < 8 * size + 100, "no room for anything else"
+        assert len(raw) < 8 * size + 250, "no room for anything else"
 
 
 def test_the_offer_does_not_depend_on_what_the_rows_hold() -> None:
     offers = []
     for M in (table(60), np.zeros((60, 12)), np.full((60, 12), 1e300)):
         _, (tap,) = run([FactorNode(M, **TERMS)])
-        offers.append(tap.received[:2])
+        found = [decode(raw).fields for raw in tap.received[:3]]
+        offers.append([{k: v for k, v in one.items() if k not in ("session", "desk")} for one in found])
     assert offers[0] == offers[1] == offers[2]
 
 
@@ -321,7 +338,7 @@ def test_each_node_has_its_own_promise_and_the_model_the_weakest() -> None:
     for delta in (1e-8, 1e-6, 1e-5, 1e-3):
         assert model.certificate_.epsilon(delta) == max(c.epsilon(delta) for c in model.certificates_)
     assert (model.epsilon, model.delta) == (pytest.approx(2.0, rel=1e-3), 1e-6)
-    assert all(horizontal_mark("person") in c.marks for c in (*model.certificates_, model.certificate_))
+    assert all(horizontal_mark("record") in c.marks for c in (*model.certificates_, model.certificate_))
     assert any("weakest of the certificates that 3 nodes stated" in mark for mark in model.certificate_.marks)
     assert any("joint (billboard)" in mark for mark in model.certificate_.marks)
     assert "at this node only" in model.certificates_[0].describe()
@@ -349,7 +366,7 @@ def test_a_model_of_nodes_is_a_model_but_cannot_be_fitted_again() -> None:
 
 @pytest.mark.parametrize(
     ("second", "word"),
-    [({"adjacency": "zero-out"}, "adjacency"), ({"unit": "household"}, "unit"), ({"d": 9}, "columns")],
+    [({"adjacency": "zero-out"}, "adjacency"), ({"groups": np.arange(50) // 2}, "unit"), ({"d": 9}, "columns")],
 )
 def test_nodes_that_do_not_belong_together_are_refused_before_anything_is_spent(
     second: dict[str, Any], word: str
@@ -384,7 +401,7 @@ def test_columns_at_different_nodes_are_a_promise_to_items_and_say_so() -> None:
     terms = {**TERMS, "epsilon": LOUD}
     nodes = [FactorNode(part, **terms, split="vertical") for part in (M[:, :90], M[:, 90:])]
     model, _ = run(nodes, split="vertical")
-    plain = DPNMF(3, epochs=4, unit="item", **terms).fit(M.T)
+    plain = DPNMF(3, epochs=4, **terms).fit(M.T)
     assert np.allclose(model.components_, plain.components_, atol=1e-5)
     assert model.components_.shape == (3, 40), "factors of people: all nodes and the server know them"
     assert model.transform(M.T[:5]).shape == (5, 3)
@@ -411,10 +428,9 @@ def test_sparse_columns() -> None:
     assert np.allclose(model.components_, dense.components_, atol=1e-5)
 
 
-@pytest.mark.parametrize("unit", ["person", "user", "household"])
-def test_no_person_is_promised_anything_where_columns_are_split(unit: str) -> None:
+def test_no_person_is_promised_anything_where_columns_are_split() -> None:
     with pytest.raises(InvalidInput, match="spread over all nodes"):
-        FactorNode(table(40), **TERMS, split="vertical", unit=unit)
+        FactorNode(table(40), **TERMS, split="vertical", groups=np.arange(40) // 2)
 
 
 @pytest.mark.parametrize("splits", [("vertical", "horizontal"), ("horizontal", "vertical")])
@@ -461,27 +477,20 @@ def test_a_node_is_named_once_in_a_federation(tmp_path: Any) -> None:
         FederatedNMF(3, epochs=4).fit([*links, links[1]])
     assert ledger.entries() == ()
     assert other._sessions == 0
-    with pytest.raises(InvalidInput, match=r"makers\[0\] and makers\[1\]"), local_nodes([list, list]):
-        pass
 
 
 @pytest.mark.parametrize("links", [[np.ones((4, 3))] * 2, np.ones((4, 3)), [None], None, 3])
 def test_tables_are_not_links(links: Any) -> None:
-    with pytest.raises(InvalidInput, match=r"^links(\[0\])? must be .*got \w+: give rows to FactorNode\(rows, epsilon"):
+    with pytest.raises(InvalidInput, match=r"^links(\[0\])? must be .*got \w+: give rows to a FactorNode"):
         FederatedNMF(2).fit(links)
 
 
 def test_nodes_are_not_links_and_tables_are_not_nodes() -> None:
     node = FactorNode(table(50), **TERMS)
-    with pytest.raises(InvalidInput, match=r"links\[0\] must be a link to a node, got FactorNode: .*threaded_nodes"):
+    with pytest.raises(InvalidInput, match=r"links\[0\] must be a link to a node, got FactorNode: .*serve_node"):
         FederatedNMF(2).fit([node])
     with (
-        pytest.raises(InvalidInput, match=r"nodes\[0\] must be a FactorNode, got ndarray: "),
+        pytest.raises(InvalidInput, match=r"nodes\[0\] must be a FactorNode or a LinearNode, got ndarray: "),
         threaded_nodes([table(9)]),
-    ):
-        pass
-    with (
-        pytest.raises(InvalidInput, match=r"makers\[0\] must be a function that makes a FactorNode"),
-        local_nodes([node]),
     ):
         pass

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tacit.cli import planning, tables
+from tacit.cli import federation, planning, tables
 from tacit.cli.console import OneLineErrors
 from tacit.errors import PrivacyUtilityWarning
 
@@ -48,6 +48,7 @@ app.command()(tables.fit)
 app.command()(tables.predict)
 app.command()(planning.report)
 app.command()(tables.ledger)
+app.add_typer(federation.app, name="federation")
 
 
 def main() -> None:

@@ -26,7 +26,7 @@ from tacit.records import Records, Streamed
 from tacit.release import Session
 from tacit.solvers import Budget, Solution, Solver, solver_factory
 
-__all__ = ["LinearClassifier", "LinearModel", "LinearRegressor"]
+__all__ = ["LinearClassifier", "LinearModel", "LinearRegressor", "Sign"]
 
 Array = NDArray[np.float64]
 FINAL_ONLY = "the certificate is about the final model only: what the solver computed on its way is not covered"
@@ -34,12 +34,13 @@ FINAL_ONLY = "the certificate is about the final model only: what the solver com
 
 
 @dataclass(frozen=True)
-class _Sign:
+class Sign:
     """+1 for one class, −1 for all others: the target of one head of a one-vs-rest classifier."""
 
     positive: int
 
     def __call__(self, y: Any) -> Array:
+        """+1 where y is this class."""
         return np.where(y == self.positive, 1.0, -1.0)
 
 
@@ -333,8 +334,8 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         classes, marks = class_list(self.classes, ())
         return Table(n_records, n_features, outputs=len(classes), classes=classes, marks=marks)
 
-    def _targets(self, table: Table, loss: Loss) -> tuple[_Sign, ...]:
-        return tuple(_Sign(k) for k in ((1,) if table.outputs == 2 else range(table.outputs)))
+    def _targets(self, table: Table, loss: Loss) -> tuple[Sign, ...]:
+        return tuple(Sign(k) for k in ((1,) if table.outputs == 2 else range(table.outputs)))
 
     def _fitted(self, planned: LinearFit, solution: list[Coefficients], table: Table) -> dict[str, Any]:
         errors = [one.standard_errors for one in solution if one.standard_errors is not None]

@@ -12,7 +12,7 @@ class FederationError(TacitError, RuntimeError):
 
 
 class LinkLost(FederationError, ConnectionError):
-    """The other side closed the link, or was silent for too long."""
+    """The other side cannot be reached, or was silent for too long."""
 
 
 class Refused(FederationError):

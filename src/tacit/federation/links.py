@@ -1,155 +1,101 @@
-"""How bytes travel between a node and the server. Anything with ``send``, ``receive`` and ``close`` is a link.
+"""What a server needs of the way to a node: a question goes out, an answer comes back, or none does in time.
 
-The links here stay on one machine: queues between threads, and pipes between processes that one of them started.
-Nothing here crosses a network: that takes authentication and encryption, which belong to a transport (TLS) and not to
-this library; a link of your own over one will do.
+Any object with ``submit`` and ``close`` is a link. ``tacit.federation.transport`` has those of gRPC with mutual TLS;
+the links here stay inside of one process, for tests and pages.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import queue
-import socket
-import struct
-from collections.abc import Iterable
-from multiprocessing.connection import Connection
+import threading
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol, cast
 
 from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.federation.errors import LinkLost
-from tacit.federation.wire import MAX_MESSAGE
 
-__all__ = ["LINK", "NODE_PATIENCE", "Link", "PipeLink", "link_pair", "members", "waiting_time"]
+__all__ = ["LINK", "Link", "LocalLink", "Pending", "members", "waiting_time"]
 
-NODE_PATIENCE = 3600.0
-"""Seconds that a node's message may take to leave: the server reads it after those of slower nodes."""
 MAX_WAIT = 1e6
 """Seconds that systems still understand."""
-LINK = ("send", "receive", "close")
+LINK = ("submit", "close")
 """What makes a link."""
 
 
+class Pending(Protocol):
+    """An answer that is on its way."""
+
+    def result(self) -> bytes:
+        """The answer; ``LinkLost`` if there is none before the deadline."""
+
+
 class Link(Protocol):
-    """One end of a connection between a node and the server: whole messages, in order."""
+    """The way to one node."""
 
-    def send(self, message: bytes) -> None:
-        """Hand over a message; ``LinkLost`` if the other side is gone."""
-
-    def receive(self, timeout: float | None = None) -> bytes:
-        """The next message; ``LinkLost`` if there is none within ``timeout`` seconds, or will be none."""
+    def submit(self, message: bytes, timeout: float) -> Pending:
+        """Send a question, again if the line was cut; the answer, or ``LinkLost``, comes within so many seconds."""
 
     def close(self) -> None:
-        """Tell the other side that no message will follow."""
+        """Ask nothing more."""
 
 
-class PipeLink:
-    """A link over a pipe of ``multiprocessing``; bytes only, nothing is ever unpickled.
+class _Answer:
+    def __init__(self, answer: Callable[[bytes], bytes], message: bytes, timeout: float) -> None:
+        self._timeout, self._found = timeout, cast("bytes | None", None)
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, args=(answer, message), daemon=True)
+        self._thread.start()
+
+    def _run(self, answer: Callable[[bytes], bytes], message: bytes) -> None:
+        try:
+            self._found = answer(message)
+        except BaseException as error:  # told by the thread that asks
+            self._error = error
+
+    def result(self) -> bytes:
+        self._thread.join(self._timeout)
+        if self._thread.is_alive():
+            raise LinkLost(f"no answer for {self._timeout:g} seconds")
+        if self._error is not None:
+            raise self._error
+        assert self._found is not None
+        return self._found
+
+
+class LocalLink:
+    """A link inside of one process: each question is answered in a thread of its own.
 
     Args:
-        connection: connected, and not used otherwise.
-        send_timeout: seconds that a message may take to leave; nodes have more patience.
+        answer: of the node's desk.
     """
 
-    def __init__(self, connection: Connection, *, send_timeout: float = 60.0) -> None:
-        self._connection = connection
-        _limit(connection, "SO_SNDTIMEO", _validate.positive(send_timeout=send_timeout))
+    def __init__(self, answer: Callable[[bytes], bytes]) -> None:
+        self._answer: Callable[[bytes], bytes] | None = answer
 
-    def send(self, message: bytes) -> None:
-        """Hand over a message.
+    def submit(self, message: bytes, timeout: float) -> Pending:
+        """Send a question.
 
         Args:
             message: whole.
-
-        Raises:
-            LinkLost: if the other side is gone, or takes nothing.
-        """
-        try:
-            self._connection.send_bytes(message)
-        except BlockingIOError:
-            self.close()  # half a message is out
-            raise LinkLost("the other side takes no messages") from None
-        except (OSError, ValueError):
-            raise LinkLost("the link is closed") from None
-
-    def receive(self, timeout: float | None = None) -> bytes:
-        """The next message.
-
-        Args:
-            timeout: seconds, None for ever.
+            timeout: seconds to wait for the answer.
 
         Returns:
-            Its bytes.
+            The answer that is on its way.
 
         Raises:
-            LinkLost: if there is none in time, or it is longer than any message.
+            LinkLost: if the link is closed.
         """
-        try:
-            if not self._connection.poll(timeout):
-                raise LinkLost(f"no message for {timeout:g} seconds")
-            _limit(self._connection, "SO_RCVTIMEO", timeout)  # also for the rest of a message that has begun
-            return self._connection.recv_bytes(MAX_MESSAGE)
-        except BlockingIOError:
-            self.close()
-            raise LinkLost(f"a message was begun and not finished within {timeout:g} seconds") from None
-        except LinkLost:
-            raise
-        except (EOFError, OSError, ValueError):
-            raise LinkLost("the other side closed the link") from None
-
-    def close(self) -> None:
-        """Close the connection."""
-        self._connection.close()
-
-
-def _limit(connection: Connection, option: str, seconds: float | None) -> None:
-    """No read or write of this socket blocks for longer; pipes of other systems have no such limit."""
-    if os.name != "posix":
-        return
-    whole = 0 if seconds is None else int(seconds)
-    micro = 0 if seconds is None else max(1, int((seconds - whole) * 1e6))  # (0, 0) would mean no limit
-    with contextlib.suppress(OSError), socket.socket(fileno=os.dup(connection.fileno())) as handle:
-        handle.setsockopt(socket.SOL_SOCKET, getattr(socket, option), struct.pack("@ll", whole, micro))
-
-
-class _QueueLink:
-    """One end of a pair inside of one process."""
-
-    def __init__(self, inbox: queue.Queue[bytes | None], outbox: queue.Queue[bytes | None]) -> None:
-        self._inbox, self._outbox, self._closed = inbox, outbox, False
-
-    def send(self, message: bytes) -> None:
-        if self._closed:
+        if self._answer is None:
             raise LinkLost("the link is closed")
-        self._outbox.put(bytes(message))
-
-    def receive(self, timeout: float | None = None) -> bytes:
-        try:
-            message = None if self._closed else self._inbox.get(timeout=timeout)
-        except queue.Empty:
-            raise LinkLost(f"no message for {timeout:g} seconds") from None
-        if message is None:
-            self._closed = True
-            raise LinkLost("the other side closed the link")
-        return message
+        return _Answer(self._answer, bytes(message), timeout)
 
     def close(self) -> None:
-        self._closed = True
-        self._outbox.put(None)
+        """Ask nothing more."""
+        self._answer = None
 
 
-def link_pair() -> tuple[Link, Link]:
-    """Two ends inside of one process, for threads and trials."""
-    there: queue.Queue[bytes | None] = queue.Queue()
-    back: queue.Queue[bytes | None] = queue.Queue()
-    return _QueueLink(back, there), _QueueLink(there, back)
-
-
-def waiting_time(timeout: float | None) -> float | None:
-    """A timeout as links take it: a positive number, or None for ever."""
-    if timeout is None:
-        return None
+def waiting_time(timeout: object) -> float:
+    """A timeout as links take it: a positive number of seconds."""
     return min(_validate.positive(timeout=timeout), MAX_WAIT)
 
 
@@ -170,8 +116,8 @@ def members(name: str, given: object, methods: tuple[str, ...], kind: str) -> li
             same people together, and none of them alone.
     """
     how = (
-        "give rows to FactorNode(rows, epsilon=..., delta=..., row_norm=...), nodes to threaded_nodes (or functions "
-        "that make them to local_nodes), and the links that it yields to fit"
+        "give rows to a FactorNode or a LinearNode, nodes to serve_node (or threaded_nodes), and to fit what connect "
+        "(or threaded_nodes) returns"
     )
     try:
         found = list(cast(Iterable[Any], given))

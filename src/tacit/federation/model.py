@@ -12,17 +12,9 @@ from tacit.accounting import Certificate
 from tacit.errors import InvalidInput
 from tacit.estimators.nmf import DPNMF
 
-__all__ = ["FederatedModel", "weakest_mark"]
+__all__ = ["FederatedModel"]
 
 Array = NDArray[np.float64]
-
-
-def weakest_mark(nodes: int, unit: str) -> str:
-    """What the one certificate of a federation is."""
-    return (
-        f"the weakest of the certificates that {nodes} nodes stated for themselves: it holds for every {unit} of the "
-        f"federation; that of a {unit}'s own node is in certificates_"
-    )
 
 
 class FederatedModel(DPNMF):
@@ -33,7 +25,8 @@ class FederatedModel(DPNMF):
     Attributes:
         components_: H. For split="vertical" its columns are people, and rows to ``transform`` are items.
         certificate_: the weakest node's, marked as such, with the marks of all nodes: it holds for everybody.
-        certificates_: one for each node, in the order of the links: what its own people can rely on.
+        certificates_: one for each node that began, in the order of the links: what its own people can rely on.
+        notes_: which nodes were dropped, when and why.
         split_: "horizontal" or "vertical".
         item_names_: as the server stated them, or None.
     """

@@ -6,10 +6,11 @@ make arithmetic doubtful, or ask for more memory than a node wants to give, are 
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from tacit import _validate
+from tacit._codec import described
 from tacit.errors import InvalidInput
 from tacit.estimators.nmf import MISSING
 from tacit.release.queries.factors import statistic_size
@@ -26,6 +27,7 @@ MIN_CONTRIBUTION = 1e-3
 """The smallest C: the lengths that are compared with it are rounded to 1e-7, and a server may choose C and H."""
 
 
+@described("FederatedFactors")
 @dataclass(frozen=True)
 class Proposal:
     """Settings that a node needs to know.
@@ -85,26 +87,9 @@ class Proposal:
         return tuple(names)
 
     @classmethod
-    def read(cls, data: dict[str, Any]) -> Proposal:
-        """From plain data.
-
-        Args:
-            data: from anybody.
-
-        Returns:
-            A valid proposal.
-
-        Raises:
-            InvalidInput: if it is none.
-        """
-        known = {field.name for field in fields(cls)}
-        if set(data) != known:
-            raise InvalidInput("the proposal has other settings than this version knows: use one version of tacit")
-        return cls(**data)
-
-    def written(self) -> dict[str, Any]:
-        """As plain data."""
-        return asdict(self)
+    def examples(cls) -> tuple[Proposal, ...]:
+        """Objects for the contract tests."""
+        return (cls(), cls(3, "horizontal", 2, "gradient", 0.5, (1.0, 2.0), 3.0, 0.1, "unobserved", ("a", "b")))
 
     @property
     def parameters(self) -> dict[str, Any]:

@@ -1,10 +1,14 @@
 """Messages as bytes: a JSON header and raw float64 numbers. Reading one runs no foreign code and allocates no surprise.
 
-"tct1" | header length, 4 bytes | header: JSON | numbers: little-endian float64, as many as the header's shape says
+"tct2" | header length, 4 bytes | header: JSON | numbers: little-endian float64, as many as the header's shape says
+
+Descriptions (proposals, queries, maps) travel in the header as the codec writes them, and are built only when they are
+asked for (``Message.described``), after they were measured.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import struct
@@ -14,16 +18,20 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit import _codec
+from tacit.errors import InvalidInput
 from tacit.federation.errors import FederationError
 
-__all__ = ["MAX_MESSAGE", "Message", "decode", "encode", "one_line"]
+__all__ = ["MAX_MESSAGE", "Message", "decode", "digest_of", "encode", "one_line"]
 
 Array = NDArray[np.float64]
 MAX_MESSAGE = 1 << 28
 """Bytes of a message: a longer one is not read. The longest sum that a proposal may ask for takes half of it."""
-MAX_HEADER = 1 << 24
+MAX_HEADER = 1 << 27
+MAX_VALUES = 1 << 24
+"""Values that a description in a message may stand for."""
 _START = struct.Struct(">4sI")
-_MAGIC = b"tct1"
+_MAGIC = b"tct2"
 _MAX_REASON = 400
 
 
@@ -40,6 +48,22 @@ class Message:
     kind: str
     fields: dict[str, Any]
     array: Array | None = None
+
+    def described(self, name: str) -> Any:
+        """A description in the header, built by the codec from registered classes only.
+
+        Args:
+            name: of the field.
+
+        Returns:
+            The object.
+
+        Raises:
+            InvalidInput: if there is none, or it is too large.
+        """
+        if name not in self.fields:
+            raise InvalidInput(f"{name} is missing: use the same version of tacit on both sides")
+        return _codec.decode(self.fields[name], limit=MAX_VALUES)
 
 
 def encode(kind: str, array: Array | None = None, **fields: Any) -> bytes:
@@ -60,7 +84,9 @@ def encode(kind: str, array: Array | None = None, **fields: Any) -> bytes:
     header = json.dumps({**fields, "kind": kind, "shape": shape}, allow_nan=False).encode()
     body = b"" if array is None else np.ascontiguousarray(array, "<f8").tobytes()
     if len(header) > MAX_HEADER or _START.size + len(header) + len(body) > MAX_MESSAGE:
-        raise FederationError(f"a message of {len(header) + len(body)} bytes is too long: use fewer components")
+        raise FederationError(
+            f"a message of {len(header) + len(body)} bytes is too long: use fewer components or features"
+        )
     return _START.pack(_MAGIC, len(header)) + header + body
 
 
@@ -90,6 +116,11 @@ def decode(data: bytes) -> Message:
         raise FederationError("not a message: its header is not understood")
     kind, shape = header.pop("kind"), header.pop("shape")
     return Message(kind, header, _numbers(shape, memoryview(data)[body:]))
+
+
+def digest_of(data: bytes) -> str:
+    """A name of a message: an answer repeats that of its question."""
+    return hashlib.sha256(data).hexdigest()
 
 
 def _numbers(shape: object, body: memoryview) -> Array | None:

@@ -167,6 +167,7 @@ class Solver(ABC):
         final_model_only: whether its guarantee is about the final model alone.
         one_pass: whether it reads the data once, so that a number of passes has no effect on it.
         in_memory: whether all rows must be in the memory of this process.
+        sums_only: whether it asks for nothing but sums over records, which owners of a federation can give.
     """
 
     name: ClassVar[str]
@@ -174,6 +175,7 @@ class Solver(ABC):
     final_model_only: ClassVar[bool] = False
     one_pass: ClassVar[bool] = False
     in_memory: ClassVar[bool] = False
+    sums_only: ClassVar[bool] = True
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)

@@ -62,6 +62,7 @@ class CoordinateDescent(Solver):
 
     name: ClassVar[str] = "coordinate"
     in_memory: ClassVar[bool] = True
+    sums_only: ClassVar[bool] = False
     sampling: str = "shuffled"
     block_size: int = 1
     passes: float | None = None

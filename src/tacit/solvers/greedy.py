@@ -78,6 +78,7 @@ class GreedyDescent(Solver):
     """
 
     name: ClassVar[str] = "greedy"
+    sums_only: ClassVar[bool] = False
     pairs: int | None = None
     clip: float | None = None
     smoothness: str | ArrayLike = "private"
