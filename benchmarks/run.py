@@ -33,6 +33,7 @@ ONCE = (
     "exact_cost",
     "exact_chains",
     "exact_blocks",
+    "records",
 )
 ALL = (*ONCE, *ACCUMULATE)
 """What ``make bench`` runs; ``features`` is run when it is asked for."""
