@@ -4,9 +4,9 @@
     python benchmarks/records.py "3e7"                    cells whose name contains the word
 
 A memory cell fits logistic regression on a folder of Parquet files in a process of its own, which was warmed up by a
-small fit; "extra_mb" is the peak of its resident set beyond what it held then. Goals: at most 500 MB, and no growth with the number of
-records. A pass cell asks one query of an array, and of the same array copied to a scratch file, turn by turn, in CPU
-time; goal 1.5. "lines" is the query of a pass: a step of metric descent behind its maps. Run with OMP_NUM_THREADS=1.
+small fit; "extra_mb" is the peak of its resident set beyond what it held then. Goals: at most 500 MB, and no growth
+with the number of records. A pass cell asks one query of an array, of the same array copied to a scratch file, and of
+one that is encoded anew, turn by turn, in CPU time; goal 1.5. Run with OMP_NUM_THREADS=1.
 """
 
 from __future__ import annotations

@@ -44,6 +44,7 @@ ONCE = (
     "exact_chains",
     "exact_blocks",
     "federation",
+    "records",
 )
 ALL = (*ONCE, *ACCUMULATE)
 """What ``make bench`` runs; ``features`` is run when it is asked for."""

@@ -232,8 +232,8 @@ class Streamed(Records):
 
     @property
     def in_memory(self) -> bool:  # type: ignore[override]
-        """Whether all rows are in memory, or will be: in a copy within its budget."""
-        return self._store.fits(self._encoder)
+        """Whether all rows are, or will be, in a copy in memory; no if they are of persons, whose number is secret."""
+        return self._owners is None and self._store.fits(self._encoder)
 
     # -- views ------------------------------------------------------------------------------------------------
 
