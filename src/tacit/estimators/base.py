@@ -18,7 +18,7 @@ from tacit.accounting import Certificate, certify
 from tacit.errors import InvalidInput, NotCovered
 from tacit.estimators.fitted import check_classes, check_marks, check_promise, check_width, check_words
 from tacit.estimators.progress import progress_bar
-from tacit.inputs.parameters import check_parameters
+from tacit.inputs.parameters import check_parameters, parse_memory
 from tacit.ledger import Ledger
 from tacit.mechanism import Adjacency, Arithmetic, Plan
 from tacit.records import InMemory, Persons, Records
@@ -113,6 +113,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     weighting: str = "person"
     max_rows: int | None = None
     max_sample_weight: float | None = None
+    memory: str | float | None = None
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True, "sample_weight": True}
     """Where scikit-learn routes metadata, whose rows are reaches every fit: none falls back to rows by itself."""
     secret_count: ClassVar[bool] = False
@@ -159,7 +160,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _records(self, table: Table, X: Any, y: Any, persons: Persons | None) -> Records:
         """Where the session finds the table that ``_read`` returned."""
-        return InMemory(X, y, persons)
+        return InMemory(X, y, persons, parse_memory(self.memory))
 
     def _check_fitted(self) -> None:
         """Refuse fitted attributes that contradict each other, the parameters or the certificate.

@@ -26,6 +26,9 @@ from tacit.solvers import Budget, Solution, Solver, solver_factory
 __all__ = ["LinearClassifier", "LinearModel", "LinearRegressor"]
 
 Array = NDArray[np.float64]
+SPARSE = ("csr", "csc")
+CHUNK_ENTRIES = 1 << 19
+"""Entries of a table for which a prediction is made at a time: no copy of the table is."""
 FINAL_ONLY = "the certificate is about the final model only: what the solver computed on its way is not covered"
 """A note of solvers that need view='final_model'."""
 
@@ -36,8 +39,8 @@ class _Sign:
 
     positive: int
 
-    def __call__(self, y: Any) -> Array:
-        return np.where(y == self.positive, 1.0, -1.0)
+    def __call__(self, y: Any) -> NDArray[np.int8]:
+        return np.where(y == self.positive, np.int8(1), np.int8(-1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -231,8 +234,11 @@ class LinearModel(PrivateEstimator):
         """Xw + b of rows within the public bounds: what the model was fitted to."""
         check_is_fitted(self)
         X = validate_table(self, X, accept_sparse="csr", reset=False)
-        rows = FeatureBounds.between(*self.feature_bounds_).clip(X)
-        return np.asarray(rows @ np.atleast_2d(self.coef_).T + np.atleast_1d(self.intercept_), np.float64)
+        clip, coef = FeatureBounds.between(*self.feature_bounds_).clip, np.atleast_2d(self.coef_).T
+        out, size = np.empty((X.shape[0], coef.shape[1])), max(CHUNK_ENTRIES // X.shape[1], 1)
+        for first in range(0, len(out), size):
+            out[first : first + size] = clip(X[first : first + size]) @ coef
+        return np.asarray(out + np.atleast_1d(self.intercept_))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -247,7 +253,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
 
     def _read(self, X: Any, y: Any) -> tuple[Table, Any, Any]:
         self._check_given("target_bounds")
-        X, y = validate_table(self, X, y, accept_sparse="csc")
+        X, y = validate_table(self, X, y, accept_sparse=SPARSE)
         n, p = X.shape
         return Table(n, p, sparse.issparse(X), X.dtype), X, numbers_of(y)
 
@@ -280,8 +286,9 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
 
     def _read(self, X: Any, y: Any) -> tuple[Table, Any, Any]:
         self._check_given()
-        X, y = validate_table(self, X, y, accept_sparse="csc")
+        X, y = validate_table(self, X, y, accept_sparse=SPARSE)
         classes, marks, index = encode_labels(self.classes, y)
+        index = index.astype(np.min_scalar_type(len(classes)))  # of one byte, as a rule
         n, p = X.shape
         return Table(n, p, sparse.issparse(X), X.dtype, len(classes), classes, marks), X, index
 

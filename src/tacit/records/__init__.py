@@ -2,9 +2,10 @@
 
 from tacit._registry import load_folder
 from tacit.records.base import PLACES, Records, TargetMap, row_weights
+from tacit.records.integers import Integers
 from tacit.records.memory import InMemory
 from tacit.records.persons import MAX_ROWS, Persons, Shares
-from tacit.records.rows import Design, Integers, Mapped, Rows
+from tacit.records.rows import Design, Mapped, Rows
 
 __all__ = [
     "MAX_ROWS",
