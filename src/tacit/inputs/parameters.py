@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -159,10 +159,13 @@ def parse_memory(value: object, name: str = "memory") -> int | None:
         units = {unit.upper(): size for unit, size in UNITS.items()}
         if found is not None and found[2].upper() in units:
             return int(float(found[1]) * units[found[2].upper()])
-    elif isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool):
-        if 0 <= value < float("inf"):
-            return int(value)
+    elif _is_number(value) and 0 <= value < float("inf"):
+        return int(value)
     raise InvalidInput(f"{name} must be a number of bytes, or words such as '500 MB' or '1.5 GB', got {value!r}")
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 def check_magnitude(**named: object) -> float:

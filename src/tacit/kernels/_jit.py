@@ -71,6 +71,6 @@ def _float_of(context: Any, a: Any) -> Any:
 
 
 bits_of = cast(Callable[[float], int], _bits_of)
-"""The bits of a float64 as an int64, in compiled code: a ``view`` goes through memory, and its loop is not vectorised."""
+"""The bits of a float64 as an int64, in compiled code: a loop with a ``view``, through memory, is not vectorised."""
 float_of = cast(Callable[[int], float], _float_of)
 """The float64 of these bits."""

@@ -12,46 +12,61 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.kernels._jit import jit, jit_exact_sums
+from tacit.kernels._jit import bits_of, float_of, jit, jit_exact_sums
 from tacit.kernels.lattice import powers
 from tacit.kernels.logistic import logistic_of
 
-__all__ = ["BITS", "capped_slopes", "logistic_sums", "short_products", "short_rows", "short_sums"]
+__all__ = [
+    "BITS",
+    "capped_slopes",
+    "logistic_sums",
+    "powers_of_two",
+    "short_products",
+    "short_rows",
+    "short_sums",
+]
 
 Array = NDArray[np.float64]
 Short = NDArray[np.int16]
 BITS = 15
 """Of the largest entry of a row: what is rounded off is less than 2⁻¹⁵ of it."""
 TOP: Final = 2.0**BITS - 1
+REACH: Final = 120
+"""Of the exponents of scales."""
 TILE: Final = 512
 """Rows that are stored together, column by column: their results stay in the nearest cache."""
 
 
 @jit
-def short_rows(XT: NDArray[Any]) -> tuple[Short, Array, Array]:
-    """Rows as integers below 2¹⁵ with a scale, x ≈ scale·u; each a function of its own row, to the bit.
+def short_rows(XT: NDArray[Any]) -> tuple[Short, NDArray[np.int8], NDArray[np.float32]]:
+    """Rows as integers below 2¹⁵ with a scale, x ≈ 2^e·u; each a function of its own row, to the bit.
 
-    The scale is the power of two for which the largest entry of u lies between 2¹⁴ and 2¹⁵. A row that is not finite
-    becomes zero.
+    The largest entry of u lies between 2¹⁴ and 2¹⁵. Rows that are not finite, or too small for ``REACH``, become zeros;
+    those too large for it keep their direction, and are shorter.
 
     Args:
         XT: (p, m), the columns of X.
 
     Returns:
-        u by tiles of rows and then by columns, (tiles, p, TILE), zeros behind the last row; the scales (m,), and bounds on ‖u‖ from above (m,).
+        u by tiles of rows and then by columns, (tiles, p, TILE), zeros behind the last row; e (m,); bounds on ‖u‖ from
+        above (m,).
     """
     p, m = XT.shape
-    scale, square = np.zeros(m), np.zeros(m)
+    powers_of, norms = np.zeros(m, np.int8), np.zeros(m, np.float32)
     out = np.zeros((-(-m // TILE), p, TILE), np.int16)
     for first in range(0, m, TILE):
         last = min(first + TILE, m)
-        top = scale[first:last]
+        top, square = np.zeros(last - first), np.zeros(last - first)
         for j in range(p):
             column = XT[j, first:last]
             for i in range(top.size):
                 x = abs(np.float64(column[i]))
                 top[i] = top[i] if x <= top[i] or top[i] != top[i] else x  # NaN stays
-        inverse, squares = powers(top, BITS), square[first:last]
+        inverse = powers(top, BITS)
+        for i in range(top.size):
+            e = (bits_of(top[i]) >> 52) - 1023
+            inverse[i] = 0.0 if e < -REACH else inverse[i]
+            powers_of[first + i] = min(max(e, -REACH), REACH)
         for j in range(p):
             column, new = XT[j, first:last], out[first // TILE, j]
             for i in range(top.size):
@@ -59,10 +74,26 @@ def short_rows(XT: NDArray[Any]) -> tuple[Short, Array, Array]:
                 u = TOP if u > TOP else u
                 u = -TOP if u < -TOP else u
                 new[i] = np.int16(u)
-                squares[i] += u * u
+                square[i] += u * u
         for i in range(top.size):
-            squares[i] = np.sqrt(squares[i]) * (1.0 + (p + 8) * 2.0**-52)
-    return out, scale, square
+            norms[first + i] = np.float32(np.sqrt(square[i]) * (1.0 + 2.0**-22))  # more than both roundings
+    return out, powers_of, norms
+
+
+@jit
+def powers_of_two(exponents: NDArray[np.int8]) -> Array:
+    """2^e of each e.
+
+    Args:
+        exponents: (m,).
+
+    Returns:
+        (m,).
+    """
+    out = np.empty(exponents.size)
+    for i in range(out.size):
+        out[i] = float_of(int(exponents[i]) + 1023 << 52)
+    return out
 
 
 @jit_exact_sums
@@ -145,7 +176,7 @@ def _capped(value: float, cap: float, weight: float) -> float:
 
 
 @jit
-def capped_slopes(slope: Array, scale: Array, norms: Array, own: Array, unit: float, bound: float) -> Array:
+def capped_slopes(slope: Array, scale: Array, norms: NDArray[Any], own: Array, unit: float, bound: float) -> Array:
     """Slopes times scales in units of ``unit``, rounded to the nearest, at most ``bound``/‖u‖.
 
     Args:
@@ -162,13 +193,13 @@ def capped_slopes(slope: Array, scale: Array, norms: Array, own: Array, unit: fl
     out, weighted, inverse = np.empty(slope.size), own.size > 0, 1.0 / unit
     for i in range(slope.size):
         w = own[i] if weighted else 1.0
-        out[i] = _capped(slope[i] * (scale[i] * inverse) * w, bound / norms[i], w)
+        out[i] = _capped(slope[i] * (scale[i] * inverse) * w, bound / np.float64(norms[i]), w)
     return out
 
 
 @jit
 def logistic_sums(
-    U: Short, v: Array, y: NDArray[Any], scale: Array, norms: Array, own: Array, unit: float, bound: float
+    U: Short, v: Array, y: NDArray[Any], scale: Array, norms: NDArray[Any], own: Array, unit: float, bound: float
 ) -> NDArray[np.int64]:
     """Products, ``capped_slopes`` of the logistic loss and sums in one pass: the same integers.
 
@@ -194,6 +225,6 @@ def logistic_sums(
         for i in range(t.size):
             sign, one = np.float64(target[i]), w[i] if weighted else 1.0
             slope = -sign * logistic_of(-sign * (t[i] * s[i]))
-            t[i] = _capped(slope * (s[i] * inverse) * one, bound / n[i], one)
+            t[i] = _capped(slope * (s[i] * inverse) * one, bound / np.float64(n[i]), one)
         _add_sums(U[first // TILE], t, out)
     return out

@@ -26,7 +26,8 @@ BITS = 16
 @lru_cache(maxsize=64)
 def _coarse(state: bytes) -> Array:
     """A state so rounded that products with rows of 15 bits are exact: once for all parts of a table."""
-    return coarse(np.frombuffer(state).reshape(1, -1), slopes.BITS)[0]
+    rounded: Array = coarse(np.frombuffer(state).reshape(1, -1), slopes.BITS)[0]
+    return rounded
 
 
 class Integers:
@@ -36,34 +37,41 @@ class Integers:
         columns: the entries by columns, canonical CSC where the table is sparse; (p, records) where it is dense.
 
     Attributes:
-        scales: (records,), powers of two; 0 for rows of zeros and rows that are not finite.
         norms: (records,), no less than ‖u‖.
     """
 
-    __slots__ = ("_columns", "_sparse", "norms", "scales")
+    __slots__ = ("_columns", "_scales", "_sparse", "norms")
 
     def __init__(self, columns: Any) -> None:
         self._sparse = sparse.issparse(columns)
+        self._scales: Any
+        self.norms: NDArray[Any]
         if self._sparse:
             data = columns.data.astype(np.float64, copy=False)
             rows, starts = columns.indices.astype(np.int32), columns.indptr.astype(np.int64)
-            u, self.scales, self.norms = row_integers_sparse((data, rows, starts), columns.shape[0], BITS)
+            u, self._scales, self.norms = row_integers_sparse((data, rows, starts), columns.shape[0], BITS)
             self._columns: Any = (u, rows, starts)
         else:
-            self._columns, self.scales, self.norms = short_rows(columns)
+            self._columns, self._scales, self.norms = short_rows(columns)
+
+    @property
+    def scales(self) -> Array:
+        """(records,), powers of two; any for rows of zeros and rows that are not finite, whose integers are zeros."""
+        scales: Array = self._scales if self._sparse else slopes.powers_of_two(self._scales)
+        return scales
 
     @property
     def nbytes(self) -> int:
         """How much memory they take."""
         parts = self._columns if self._sparse else (self._columns,)
-        return sum(part.nbytes for part in (*parts, self.scales, self.norms))
+        return sum(part.nbytes for part in (*parts, self._scales, self.norms))
 
     def dot(self, w: Array) -> Array:
         """u·w of each record, w rounded to about 30 bits of its largest entry; of each by itself, to the bit."""
         if self._sparse:
             u, rows, starts = self._columns
-            return sparse_row_products(u, rows, starts, len(self.scales), w)
-        return short_products(self._columns, len(self.scales), _coarse(w.tobytes()))
+            return sparse_row_products(u, rows, starts, len(self._scales), w)
+        return short_products(self._columns, len(self._scales), _coarse(w.tobytes()))
 
     def logistic_sums(self, w: Array, y: Array, *limits: Any) -> NDArray[np.int64]:
         """Σ t·u, t the capped slopes of the logistic loss at predictions u·w·scale (``tacit.kernels.slopes``).

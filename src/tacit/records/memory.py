@@ -17,18 +17,18 @@ from tacit.records.rows import Mapped, Rows
 
 __all__ = ["InMemory"]
 
-CHUNK_ENTRIES = 1 << 19
+CHUNK_ENTRIES = 1 << 18
 """Entries of a chunk: its mapped rows stay in the processor's cache."""
 MIN_CHUNK, MAX_CHUNK = 512, 32768
 MAX_SPARSE_COLUMNS = 4096
 """Sparse tables with more columns stay in one part: every part costs time for every column."""
-LEAST_MEMORY = 64 * 2**20
-"""What may be kept beside a table of any size, in bytes."""
+SHARE, LEAST_MEMORY = 0.55, 64 * 2**20
+"""What may be kept beside a dense table: this share of it, and so many bytes of a small one."""
 
 
 def default_memory(X: Any) -> float:
-    """How many bytes may be kept beside a table where nobody says: half of its size, or ``LEAST_MEMORY``."""
-    return max(bytes_of(X) / 2, LEAST_MEMORY)
+    """How many bytes may be kept beside a table where nobody says: a sparse one's own size, half of a dense one."""
+    return bytes_of(X) if sparse.issparse(X) else max(bytes_of(X) * SHARE, LEAST_MEMORY)
 
 
 class _Table:
@@ -130,7 +130,7 @@ class InMemory(Records):
         X: (records, features).
         y: (records,) or (records, outputs), or None.
         persons: whose each row is; None if every row is a record of its own.
-        memory: how many bytes queries may keep beside it; None for half of its size (at least ``LEAST_MEMORY``).
+        memory: how many bytes queries may keep beside it; None for ``default_memory``.
     """
 
     def __init__(self, X: Any, y: Any = None, persons: Persons | None = None, memory: float | None = None) -> None:

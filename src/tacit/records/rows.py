@@ -273,9 +273,7 @@ class Rows:
             and sweeps read it; queries find weights in ``members``.
     """
 
-    def __init__(
-        self, X: Any, y: Any = None, kept: Kept | None = None, shares: Shares | None = None
-    ) -> None:
+    def __init__(self, X: Any, y: Any = None, kept: Kept | None = None, shares: Shares | None = None) -> None:
         self._features = X if isinstance(X, Mapped) else Mapped(X)
         self.y, self.shares = y, shares
         self.weights: Array | None = None

@@ -36,6 +36,12 @@ def _bounded(state: Array) -> Array:
     """Coefficients in a public box.
 
     A run that diverges must not turn rounding, which may depend on how many records there are, into a signal.
+
+    Args:
+        state: any numbers.
+
+    Returns:
+        As many; 0 for NaN.
     """
     return np.where(np.isnan(state), 0.0, np.minimum(np.maximum(state, -MAX_COEFFICIENT), MAX_COEFFICIENT))
 
