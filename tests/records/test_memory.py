@@ -24,7 +24,10 @@ def test_sizes_are_understood(given):
     assert parse_memory(given) == SIZES[given]
 
 
-@pytest.mark.parametrize("given", ["", "much", "5", "5 XB", "-3 MB", -1, float("nan"), float("inf"), True, [5]], ids=str)
+NO_SIZES = ["", "much", "5", "5 XB", "-3 MB", -1, float("nan"), float("inf"), True, [5]]
+
+
+@pytest.mark.parametrize("given", NO_SIZES, ids=str)
 def test_what_is_no_size_is_refused_before_anything_is_read(given):
     with pytest.raises(InvalidInput, match="memory must be a number of bytes"):
         parse_memory(given)

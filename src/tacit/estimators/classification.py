@@ -54,7 +54,7 @@ class DPLogisticRegression(LinearClassifier):
         clip: the solver's clip; None for its rule, and for a solver object.
         arithmetic: "exact": sums of integers and noise with exact probabilities, or "float" (docs/exact.md).
         memory: how much a fit may hold beside the table for what it derives from it, in bytes or as "500 MB"; None for
-            half of the table (docs/memory.md).
+            about half of the table (docs/memory.md).
         ledger: a ``tacit.Ledger``; every fit reserves there before it reads a record.
         random_state: None for private noise; an integer makes fits repeatable and marks the certificate "not private:
             seeded".

@@ -49,7 +49,7 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
         clip: the solver's clip.
         arithmetic: "exact": sums of integers and noise with exact probabilities, or "float" (docs/exact.md).
         memory: how much a fit may hold beside the table for what it derives from it, in bytes or as "500 MB"; None for
-            half of the table (docs/memory.md).
+            about half of the table (docs/memory.md).
         ledger: a ``tacit.Ledger``.
         random_state: None for private noise.
 

@@ -22,7 +22,7 @@ CHUNK_ENTRIES = 1 << 18
 MIN_CHUNK, MAX_CHUNK = 512, 32768
 MAX_SPARSE_COLUMNS = 4096
 """Sparse tables with more columns stay in one part: every part costs time for every column."""
-SHARE, LEAST_MEMORY = 0.55, 64 * 2**20
+SHARE, LEAST_MEMORY = 0.48, 64 * 2**20
 """What may be kept beside a dense table: this share of it, and so many bytes of a small one."""
 
 
