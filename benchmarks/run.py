@@ -20,6 +20,7 @@ ACCUMULATE = (
     "coordinate",
     "untuned",
     "timing",
+    "fit_cost",
     "throughput",
     "training",
     "final_model",

@@ -22,7 +22,7 @@ from tacit.estimators.anywhere import check_place, checked_records, name_feature
 from tacit.estimators.fitted import check_classes, check_marks, check_promise, check_width, check_words
 from tacit.estimators.progress import progress_bar
 from tacit.estimators.table import Planned, Table
-from tacit.inputs.parameters import check_parameters
+from tacit.inputs.parameters import check_parameters, parse_memory
 from tacit.inputs.tables import validate_table
 from tacit.ledger import Ledger
 from tacit.mechanism import Adjacency, Arithmetic, Plan
@@ -75,6 +75,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     weighting: str = "person"
     max_rows: int | None = None
     max_sample_weight: float | None = None
+    memory: str | float | None = None
     __metadata_request__fit: ClassVar[dict[str, bool]] = {"groups": True, "sample_weight": True}
     """Where scikit-learn routes metadata, whose rows are reaches every fit: none falls back to rows by itself."""
     secret_count: ClassVar[bool] = False
@@ -132,7 +133,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _records(self, table: Table, X: Any, y: Any, persons: Persons | None) -> Records:
         """Where the session finds the table that ``_read`` returned."""
-        return InMemory(X, y, persons)
+        return InMemory(X, y, persons, parse_memory(self.memory))
 
     def _check_fitted(self) -> None:
         """Refuse fitted attributes that contradict each other, the parameters or the certificate.

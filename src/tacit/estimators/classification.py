@@ -53,6 +53,8 @@ class DPLogisticRegression(LinearClassifier):
             ("statistics"), and for a solver object.
         clip: the solver's clip; None for its rule, and for a solver object.
         arithmetic: "exact": sums of integers and noise with exact probabilities, or "float" (docs/exact.md).
+        memory: how much a fit may hold beside the table for what it derives from it, in bytes or as "500 MB"; None for
+            about half of the table (docs/memory.md).
         ledger: a ``tacit.Ledger``; every fit reserves there before it reads a record.
         random_state: None for private noise; an integer makes fits repeatable and marks the certificate "not private:
             seeded".
@@ -89,6 +91,7 @@ class DPLogisticRegression(LinearClassifier):
         weighting: str = "person",
         max_rows: int | None = None,
         max_sample_weight: float | None = None,
+        memory: str | float | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -108,6 +111,7 @@ class DPLogisticRegression(LinearClassifier):
         self.weighting = weighting
         self.max_rows = max_rows
         self.max_sample_weight = max_sample_weight
+        self.memory = memory
         self.ledger = ledger
         self.random_state = random_state
 
@@ -163,6 +167,7 @@ class DPLinearSVC(LinearClassifier):
         weighting: str = "person",
         max_rows: int | None = None,
         max_sample_weight: float | None = None,
+        memory: str | float | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -182,6 +187,7 @@ class DPLinearSVC(LinearClassifier):
         self.weighting = weighting
         self.max_rows = max_rows
         self.max_sample_weight = max_sample_weight
+        self.memory = memory
         self.ledger = ledger
         self.random_state = random_state
 

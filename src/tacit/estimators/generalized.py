@@ -49,6 +49,8 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
         max_passes: how often the data may be read.
         clip: the solver's clip.
         arithmetic: "exact": sums of integers and noise with exact probabilities, or "float" (docs/exact.md).
+        memory: how much a fit may hold beside the table for what it derives from it, in bytes or as "500 MB"; None for
+            about half of the table (docs/memory.md).
         ledger: a ``tacit.Ledger``.
         random_state: None for private noise.
 
@@ -80,6 +82,7 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
         weighting: str = "person",
         max_rows: int | None = None,
         max_sample_weight: float | None = None,
+        memory: str | float | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -103,6 +106,7 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
         self.weighting = weighting
         self.max_rows = max_rows
         self.max_sample_weight = max_sample_weight
+        self.memory = memory
         self.ledger = ledger
         self.random_state = random_state
 

@@ -29,6 +29,9 @@ from tacit.solvers import Budget, Solution, Solver, solver_factory
 __all__ = ["LinearClassifier", "LinearModel", "LinearRegressor", "Sign"]
 
 Array = NDArray[np.float64]
+SPARSE = ("csr", "csc")
+CHUNK_ENTRIES = 1 << 19
+"""Entries of a table for which a prediction is made at a time: no copy of the table is."""
 FINAL_ONLY = "the certificate is about the final model only: what the solver computed on its way is not covered"
 """A note of solvers that need view='final_model'."""
 
@@ -39,9 +42,9 @@ class Sign:
 
     positive: int
 
-    def __call__(self, y: Any) -> Array:
+    def __call__(self, y: Any) -> NDArray[np.int8]:
         """+1 where y is this class."""
-        return np.where(y == self.positive, 1.0, -1.0)
+        return np.where(y == self.positive, np.int8(1), np.int8(-1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -261,11 +264,13 @@ class LinearModel(PrivateEstimator):
     def _scores(self, X: Any) -> Array:
         """Xw + b of rows within the public bounds: what the model was fitted to."""
         check_is_fitted(self)
-        bounds = FeatureBounds.between(*self.feature_bounds_)
+        clip, coef = FeatureBounds.between(*self.feature_bounds_).clip, np.atleast_2d(self.coef_).T
 
         def scores(rows: Any) -> Array:
-            out = bounds.clip(rows) @ np.atleast_2d(self.coef_).T + np.atleast_1d(self.intercept_)
-            return np.asarray(out, np.float64)
+            out, size = np.empty((rows.shape[0], coef.shape[1])), max(CHUNK_ENTRIES // rows.shape[1], 1)
+            for first in range(0, len(out), size):
+                out[first : first + size] = clip(rows[first : first + size]) @ coef
+            return np.asarray(out + np.atleast_1d(self.intercept_))
 
         return self._applied(X, scores, accept_sparse="csr")
 
@@ -282,7 +287,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
 
     def _read(self, X: Any, y: Any) -> tuple[Table, Any, Any]:
         self._check_given("target_bounds")
-        X, y = validate_table(self, X, y, accept_sparse="csc")
+        X, y = validate_table(self, X, y, accept_sparse=SPARSE)
         n, p = X.shape
         return Table(n, p, sparse.issparse(X), X.dtype), X, numbers_of(y)
 
@@ -320,8 +325,9 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
 
     def _read(self, X: Any, y: Any) -> tuple[Table, Any, Any]:
         self._check_given()
-        X, y = validate_table(self, X, y, accept_sparse="csc")
+        X, y = validate_table(self, X, y, accept_sparse=SPARSE)
         classes, marks, index = encode_labels(self.classes, y)
+        index = index.astype(np.min_scalar_type(len(classes)))  # of one byte, as a rule
         n, p = X.shape
         return Table(n, p, sparse.issparse(X), X.dtype, len(classes), classes, marks), X, index
 

@@ -60,6 +60,7 @@ class DPPoissonRegressor(LinearRegressor):
         weighting: str = "person",
         max_rows: int | None = None,
         max_sample_weight: float | None = None,
+        memory: str | float | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -78,6 +79,7 @@ class DPPoissonRegressor(LinearRegressor):
         self.weighting = weighting
         self.max_rows = max_rows
         self.max_sample_weight = max_sample_weight
+        self.memory = memory
         self.ledger = ledger
         self.random_state = random_state
 
@@ -122,6 +124,7 @@ class DPGammaRegressor(DPPoissonRegressor):
         weighting: str = "person",
         max_rows: int | None = None,
         max_sample_weight: float | None = None,
+        memory: str | float | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:

@@ -43,6 +43,8 @@ class DPElasticNet(LinearRegressor):
             ("statistics"), and for a solver object.
         clip: the solver's clip; None for its rule, and for a solver object.
         arithmetic: "exact": sums of integers and noise with exact probabilities, or "float" (docs/exact.md).
+        memory: how much a fit may hold beside the table for what it derives from it, in bytes or as "500 MB"; None for
+            about half of the table (docs/memory.md).
         ledger: a ``tacit.Ledger``; every fit reserves there before it reads a record.
         random_state: None for private noise; an integer makes fits repeatable and marks the certificate "not private:
             seeded".
@@ -81,6 +83,7 @@ class DPElasticNet(LinearRegressor):
         weighting: str = "person",
         max_rows: int | None = None,
         max_sample_weight: float | None = None,
+        memory: str | float | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -100,6 +103,7 @@ class DPElasticNet(LinearRegressor):
         self.weighting = weighting
         self.max_rows = max_rows
         self.max_sample_weight = max_sample_weight
+        self.memory = memory
         self.ledger = ledger
         self.random_state = random_state
 
@@ -140,6 +144,7 @@ class DPLasso(LinearRegressor):
         weighting: str = "person",
         max_rows: int | None = None,
         max_sample_weight: float | None = None,
+        memory: str | float | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -158,6 +163,7 @@ class DPLasso(LinearRegressor):
         self.weighting = weighting
         self.max_rows = max_rows
         self.max_sample_weight = max_sample_weight
+        self.memory = memory
         self.ledger = ledger
         self.random_state = random_state
 
@@ -197,6 +203,7 @@ class DPRidge(LinearRegressor):
         weighting: str = "person",
         max_rows: int | None = None,
         max_sample_weight: float | None = None,
+        memory: str | float | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -215,6 +222,7 @@ class DPRidge(LinearRegressor):
         self.weighting = weighting
         self.max_rows = max_rows
         self.max_sample_weight = max_sample_weight
+        self.memory = memory
         self.ledger = ledger
         self.random_state = random_state
 
@@ -250,6 +258,7 @@ class DPLinearRegression(LinearRegressor):
         weighting: str = "person",
         max_rows: int | None = None,
         max_sample_weight: float | None = None,
+        memory: str | float | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -267,6 +276,7 @@ class DPLinearRegression(LinearRegressor):
         self.weighting = weighting
         self.max_rows = max_rows
         self.max_sample_weight = max_sample_weight
+        self.memory = memory
         self.ledger = ledger
         self.random_state = random_state
 
@@ -309,6 +319,7 @@ class DPHuberRegressor(LinearRegressor):
         weighting: str = "person",
         max_rows: int | None = None,
         max_sample_weight: float | None = None,
+        memory: str | float | None = None,
         ledger: Ledger | None = None,
         random_state: int | None = None,
     ) -> None:
@@ -328,6 +339,7 @@ class DPHuberRegressor(LinearRegressor):
         self.weighting = weighting
         self.max_rows = max_rows
         self.max_sample_weight = max_sample_weight
+        self.memory = memory
         self.ledger = ledger
         self.random_state = random_state
 

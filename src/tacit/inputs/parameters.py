@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ __all__ = [
     "check_magnitude",
     "check_parameters",
     "grids_of",
+    "parse_memory",
     "public_seed",
 ]
 
@@ -65,6 +67,10 @@ def _random_state(name: str, value: object) -> None:
         public_seed(name, value)
 
 
+def _memory(name: str, value: object) -> None:
+    parse_memory(value, name)
+
+
 def _flag(name: str, value: object) -> None:
     if not isinstance(value, bool | np.bool_):
         raise InvalidInput(f"{name} must be True or False, got {value!r}")
@@ -86,6 +92,7 @@ CHECKS: dict[str, Callable[[str, object], None]] = {
     "arithmetic": _arithmetic,
     "ledger": _ledger,
     "random_state": _random_state,
+    "memory": _memory,
     "progress": _progress,
     "fit_intercept": _flag,
     "max_passes": _passes,
@@ -124,6 +131,41 @@ def public_seed(name: str, value: object) -> int:
         private = "None, for private noise, or " if name == "random_state" else ""
         raise InvalidInput(f"{name} must be {private}a non-negative integer, got {value!r}")
     return int(value)
+
+
+UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+"""Of sizes in memory; binary ones (KiB) beside them."""
+UNITS |= {f"{unit[0]}iB": 2 ** (10 * k) for k, unit in enumerate(UNITS) if k}
+SIZE = re.compile(r"\s*(\d+(?:\.\d*)?)\s*([KMGT]?i?B)\s*", re.IGNORECASE)
+
+
+def parse_memory(value: object, name: str = "memory") -> int | None:
+    """How many bytes may be held: a number of them, or words such as "500 MB" or "1.5 GiB".
+
+    Args:
+        value: what the user said.
+        name: of the parameter, for messages.
+
+    Returns:
+        Bytes; None if nothing was said.
+
+    Raises:
+        InvalidInput: if it is neither.
+    """
+    if value is None:
+        return None
+    if isinstance(value, str):
+        found = SIZE.fullmatch(value)
+        units = {unit.upper(): size for unit, size in UNITS.items()}
+        if found is not None and found[2].upper() in units:
+            return int(float(found[1]) * units[found[2].upper()])
+    elif _is_number(value) and 0 <= value < float("inf"):
+        return int(value)
+    raise InvalidInput(f"{name} must be a number of bytes, or words such as '500 MB' or '1.5 GB', got {value!r}")
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 def check_magnitude(**named: object) -> float:

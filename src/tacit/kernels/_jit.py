@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import numba
-from llvmlite import binding  # type: ignore[import-untyped]
+from llvmlite import binding, ir  # type: ignore[import-untyped]
 from numba.core import types
 from numba.extending import intrinsic
 
-__all__ = ["fma", "jit", "jit_exact_sums"]
+__all__ = ["bits_of", "float_of", "fma", "jit", "jit_exact_sums"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,6 +26,7 @@ def jit_exact_sums(function: F) -> F:
 
 
 def _compiled(function: F, **options: Any) -> F:
+    options["error_model"] = "numpy"  # 1/0 is ∞: an exception would tell about a record, and its check costs a loop
     try:
         return cast(F, numba.njit(cache=True, **options)(function))
     except RuntimeError:
@@ -51,3 +52,25 @@ fma = cast(Callable[[float, float, float], float], _fma)
 The flag "contract" gives the same speed and leaves the choice to the compiler, which may fuse in the vectorised body of
 a loop and not in its remainder: the result of a record would depend on where it stands.
 """
+
+
+@intrinsic
+def _bits_of(context: Any, a: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.IntType(64))
+
+    return types.int64(types.float64), build
+
+
+@intrinsic
+def _float_of(context: Any, a: Any) -> Any:
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.bitcast(args[0], ir.DoubleType())
+
+    return types.float64(types.int64), build
+
+
+bits_of = cast(Callable[[float], int], _bits_of)
+"""The bits of a float64 as an int64, in compiled code: a loop with a ``view``, through memory, is not vectorised."""
+float_of = cast(Callable[[int], float], _float_of)
+"""The float64 of these bits."""

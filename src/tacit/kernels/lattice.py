@@ -7,21 +7,18 @@ with additive noise needs no overflow check that looks at records.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.kernels._jit import jit, jit_exact_sums
+from tacit.kernels._jit import bits_of, float_of, jit, jit_exact_sums
 
 __all__ = [
-    "capped_integers",
-    "column_sums",
     "column_sums_sparse",
     "lattice_total",
     "moment_sums",
-    "row_integers",
+    "powers",
     "row_integers_sparse",
     "square_sums",
     "truncated",
@@ -94,7 +91,7 @@ def truncated(values: Array, unit: float) -> Array:
 
 
 @jit
-def _powers(top: Array, bits: int) -> Array:
+def powers(top: Array, bits: int) -> Array:
     """Turn the largest entries of rows into scales 2^(e−bits) with 2^(e−1) ≤ top < 2^e.
 
     Args:
@@ -106,50 +103,18 @@ def _powers(top: Array, bits: int) -> Array:
     """
     inverse = np.zeros(top.size)
     for i in range(top.size):
-        if 1e-280 < top[i] < 1e280:
-            _, e = math.frexp(top[i])
-            inverse[i], top[i] = math.ldexp(1.0, bits - e), math.ldexp(1.0, e - bits)
-        else:
-            top[i] = 0.0
+        e = (bits_of(top[i]) >> 52) - 1022 - bits  # the exponent of frexp, and of the scale
+        sensible = top[i] > 1e-280 and top[i] < 1e280
+        inverse[i] = float_of((1023 - e) << 52) if sensible else 0.0
+        top[i] = float_of((1023 + e) << 52) if sensible else 0.0
     return inverse
 
 
 @jit
-def row_integers(XT: NDArray[Any], bits: int) -> tuple[NDArray[np.float32], Array, Array]:
-    """Rows as integers u of at most ``bits`` bits with a scale, x ≈ scale·u, rounded to the nearest.
-
-    The scale is the power of two for which the largest entry of u lies between 2^(bits−1) and 2^bits. All results are
-    functions of their own row, to the bit. A row that is not finite becomes zero.
-
-    Args:
-        XT: (p, m), the columns of X.
-        bits: at most 23, so that float32 holds the integers.
-
-    Returns:
-        u by columns (p, m), the scales (m,), and bounds on ‖u‖ from above (m,).
-    """
-    p, m = XT.shape
-    out, scale, square = np.empty((p, m), np.float32), np.zeros(m), np.zeros(m)
-    for j in range(p):
-        column = XT[j]
-        for i in range(m):
-            x = abs(np.float64(column[i]))
-            scale[i] = scale[i] if x <= scale[i] or scale[i] != scale[i] else x  # NaN stays
-    inverse = _powers(scale, bits)
-    for j in range(p):
-        column, new = XT[j], out[j]
-        for i in range(m):
-            u = np.rint(np.float64(column[i]) * inverse[i]) if inverse[i] > 0.0 else 0.0
-            new[i] = np.float32(u)
-            square[i] += u * u
-    for i in range(m):
-        square[i] = np.sqrt(square[i]) * (1.0 + (p + 8) * 2.0**-52)
-    return out, scale, square
-
-
-@jit
 def row_integers_sparse(columns: Columns, m: int, bits: int) -> tuple[NDArray[np.float32], Array, Array]:
-    """``row_integers`` of a matrix that is stored by columns, without zeros.
+    """Rows as integers of at most ``bits`` bits with a scale, x ≈ scale·u, of a matrix stored by columns without zeros.
+
+    As ``tacit.kernels.slopes.short_rows``, in float32.
 
     Args:
         columns: entries, their rows, and where columns begin.
@@ -164,7 +129,7 @@ def row_integers_sparse(columns: Columns, m: int, bits: int) -> tuple[NDArray[np
     for e in range(data.size):
         i, x = rows[e], abs(np.float64(data[e]))
         scale[i] = scale[i] if x <= scale[i] or scale[i] != scale[i] else x
-    inverse = _powers(scale, bits)
+    inverse = powers(scale, bits)
     for e in range(data.size):
         i = rows[e]
         u = np.rint(np.float64(data[e]) * inverse[i]) if inverse[i] > 0.0 else 0.0
@@ -175,37 +140,9 @@ def row_integers_sparse(columns: Columns, m: int, bits: int) -> tuple[NDArray[np
     return out, scale, square
 
 
-@jit_exact_sums
-def _column_sum(u: NDArray[np.float32], t: Array) -> float:
-    total = 0.0
-    for i in range(t.size):
-        total += np.float64(u[i]) * t[i]
-    return total
-
-
-@jit
-def column_sums(U: NDArray[np.float32], t: Array) -> Integers:
-    """Σ_i u_ij·t_i for every column: integers, exact in any order.
-
-    Args:
-        U: (p, m) integers, by columns.
-        t: (m,) integers; no product exceeds 2^PRODUCT_BITS.
-
-    Returns:
-        (p,).
-    """
-    p, m = U.shape
-    out = np.zeros(p, np.int64)
-    for first in range(0, m, FLUSH):
-        part = t[first : first + FLUSH]
-        for j in range(p):
-            out[j] += np.int64(_column_sum(U[j, first : first + FLUSH], part))
-    return out
-
-
 @jit
 def column_sums_sparse(columns: Columns, t: Array) -> Integers:
-    """``column_sums`` of integers that are stored by columns, without zeros.
+    """Σ_i u_ij·t_i for every column of integers that are stored by columns, without zeros.
 
     Args:
         columns: entries, their rows, and where columns begin.
@@ -222,26 +159,6 @@ def column_sums_sparse(columns: Columns, t: Array) -> Integers:
             for e in range(first, min(first + FLUSH, starts[j + 1])):
                 total += np.float64(data[e]) * t[rows[e]]
             out[j] += np.int64(total)
-    return out
-
-
-@jit
-def capped_integers(values: Array, factors: Array, longest: Array) -> Array:
-    """Values times factors, rounded to the nearest integer of absolute value at most ``longest``; NaN becomes 0.
-
-    Args:
-        values: (m,).
-        factors: (m,).
-        longest: (m,), integers; infinite, or not a number, only where the factor is zero.
-
-    Returns:
-        (m,) integers, as float64.
-    """
-    out = np.empty(values.size)
-    for i in range(values.size):
-        t = np.rint(values[i] * factors[i])
-        t = min(max(t, -longest[i]), longest[i])
-        out[i] = t if t == t and factors[i] > 0.0 else 0.0
     return out
 
 

@@ -11,9 +11,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tacit.kernels._jit import jit
+from tacit.kernels._jit import bits_of, float_of, jit
 
-__all__ = ["logistic"]
+__all__ = ["logistic", "logistic_of"]
 
 _SATURATION: Final = 690.0
 _ROUND: Final = 6755399441055744.0 + 1023.0  # 1.5·2⁵² + bias: k added to it is rounded, its low bits are 2ᵏ's exponent
@@ -23,18 +23,26 @@ _LN2_LOW: Final = 1.9082149292705877e-10
 
 
 @jit
+def logistic_of(z: float) -> float:
+    """One number, in compiled code; see ``logistic``."""
+    v = -z
+    v = _SATURATION if v > _SATURATION else v
+    v = -_SATURATION if v < -_SATURATION else v
+    t = v * _LOG2 + _ROUND
+    k = t - _ROUND
+    r = (v - k * _LN2_HIGH) - k * _LN2_LOW
+    s = r * r
+    even = (30.0 * s + 3360.0) * s + 30240.0
+    odd = ((s + 420.0) * s + 15120.0) * r
+    power = float_of(bits_of(t) << 52)
+    below = even - odd
+    return below / (below + (even + odd) * power)
+
+
+@jit
 def _logistic(z: NDArray[np.float64], out: NDArray[np.float64]) -> None:
     for i in range(z.size):
-        v = min(max(-z[i], -_SATURATION), _SATURATION)
-        t = v * _LOG2 + _ROUND
-        k = t - _ROUND
-        r = (v - k * _LN2_HIGH) - k * _LN2_LOW
-        s = r * r
-        even = (30.0 * s + 3360.0) * s + 30240.0
-        odd = ((s + 420.0) * s + 15120.0) * r
-        power = np.int64(np.float64(t).view(np.int64) << 52).view(np.float64)
-        below = even - odd
-        out[i] = below / (below + (even + odd) * power)
+        out[i] = logistic_of(z[i])
 
 
 def logistic(z: Any) -> NDArray[np.float64]:

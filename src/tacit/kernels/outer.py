@@ -59,7 +59,7 @@ def _rounded(X: Table, top: Array, bits: int) -> tuple[NDArray[np.float32], Arra
 
 
 def integer_rows(X: Table, bits: int) -> tuple[NDArray[np.float32], Array, Array]:
-    """Rows as integers u of at most ``bits`` bits with a scale, x ≈ scale·u: ``lattice.row_integers``, by rows.
+    """Rows as integers u of at most ``bits`` bits with a scale, x ≈ scale·u: ``slopes.short_rows``, by rows.
 
     The scale is the power of two for which the largest entry of u lies between 2^(bits−1) and 2^bits. All results are
     functions of their own row, to the bit. A row that is not finite becomes zero.

@@ -23,7 +23,7 @@ from tacit._registry import enlist
 from tacit.errors import InvalidInput
 from tacit.inputs.parameters import bounds_of
 from tacit.kernels.exact import coarse, exact_product_by_columns
-from tacit.kernels.rows import bounded_columns
+from tacit.kernels.rows import bounded_columns, standardised_columns
 from tacit.problem import Loss
 
 __all__ = [
@@ -113,9 +113,7 @@ class Standardise(RowMap):
         """Dense, in Fortran order, float64."""
         X = _dense(X)
         out = np.empty(X.shape, order="F")
-        for j, column in enumerate(out.T):  # one column in the cache at a time
-            np.subtract(X[:, j], self.mean[j], out=column)
-            column /= self.scale[j]
+        standardised_columns(X.T, np.asarray(self.mean, np.float64), np.asarray(self.scale, np.float64), out.T)
         return out
 
     def range(self, before: Range | None) -> Range:

@@ -2,10 +2,11 @@
 
 from tacit._registry import load_folder
 from tacit.records.base import PLACES, Header, Records, TargetMap, row_weights
+from tacit.records.integers import Integers
 from tacit.records.memory import InMemory
 from tacit.records.opening import open_records
 from tacit.records.persons import MAX_ROWS, Persons, Shares
-from tacit.records.rows import Design, Integers, Mapped, Rows
+from tacit.records.rows import Design, Mapped, Rows
 from tacit.records.schema import Schema
 from tacit.records.streamed import Streamed
 from tacit.records.table_encoder import TableEncoder

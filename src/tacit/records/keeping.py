@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from tacit.records.rows import Integers
+from tacit.records.integers import Integers
+from tacit.records.kept import Kept
 from tacit.records.scratch import Scratch
 
 __all__ = ["Keeper"]
 
+T = TypeVar("T")
 KEY = "integers"
 """Under which rows keep them (``Rows.integers``)."""
 
@@ -45,24 +47,25 @@ class Keeper:
         if self._passes == 2:
             self._kept = Scratch(rows, memory, self._folder, frozenset(["columns"]), silent=True)
 
-    def of(self, k: int) -> dict[Hashable, Any]:
+    def of(self, k: int) -> Kept:
         """What is kept of part k, and what will be."""
-        return {} if self._kept is None else _Kept(self._kept, k)
+        return Kept() if self._kept is None else _Kept(self._kept, k)
 
 
-class _Kept(dict[Hashable, Any]):
+class _Kept(Kept):
     """What is derived from one part; its integers outlive it."""
 
     def __init__(self, made: Scratch, k: int) -> None:
         super().__init__()
         self._made, self._k = made, k
 
-    def __contains__(self, key: object) -> bool:
-        if key == KEY and not super().__contains__(KEY) and self._k < self._made.count:
-            super().__setitem__(KEY, Integers.of(**self._made.part(self._k)))
-        return super().__contains__(key)
-
-    def __setitem__(self, key: Hashable, value: Any) -> None:
-        super().__setitem__(key, value)
-        if key == KEY and self._k == self._made.count:
+    def get(self, key: Hashable, make: Callable[[], T]) -> T:
+        """The value of this name: integers from the copy, once they are there."""
+        if key != KEY:
+            return super().get(key, make)
+        if self._k < self._made.count:
+            return super().get(key, lambda: Integers.of(**self._made.part(self._k)))  # type: ignore[return-value]
+        value = super().get(key, make)
+        if self._k == self._made.count and isinstance(value, Integers):
             self._made.add(value.arrays)
+        return value

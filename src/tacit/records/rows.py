@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from tacit.kernels.lattice import column_sums, column_sums_sparse, row_integers, row_integers_sparse
-from tacit.kernels.rows import row_products, sparse_row_products
+from tacit.kernels.rows import row_products
 from tacit.maps import RowMap
+from tacit.records.integers import Integers
+from tacit.records.kept import Kept
 from tacit.records.persons import Shares
 
-__all__ = ["MAX_CACHE_BYTES", "Design", "Integers", "Mapped", "Rows"]
+__all__ = ["MAX_CACHE_BYTES", "Design", "Mapped", "Rows"]
 
 Array = NDArray[np.float64]
 TINY = 1e-250
@@ -147,66 +148,6 @@ class Design:
         return np.asarray(self.matrix.toarray() if self.sparse else self.matrix, np.float64)
 
 
-BITS = 16
-"""Of the largest entry of a record as integers: what is rounded off is less than 2⁻¹⁷ of it."""
-
-
-class Integers:
-    """Rows x ≈ scale·u with integers u of 16 bits, in half the memory of float64; each a function of its own row.
-
-    Args:
-        X: (records, features), an array or a sparse matrix.
-
-    Attributes:
-        scales: (records,), powers of two; 0 for rows of zeros and rows that are not finite.
-        norms: (records,), no less than ‖u‖.
-    """
-
-    __slots__ = ("_columns", "_sparse", "norms", "scales")
-
-    def __init__(self, X: Any) -> None:
-        self._sparse = sparse.issparse(X)
-        if self._sparse:
-            data, rows, starts = Design(X).columns()
-            u, self.scales, self.norms = row_integers_sparse((data, rows, starts), X.shape[0], BITS)
-            self._columns: Any = (u, rows, starts)
-        else:
-            self._columns, self.scales, self.norms = row_integers(np.ascontiguousarray(np.asarray(X).T), BITS)
-
-    @classmethod
-    def of(cls, columns: NDArray[np.float32], scales: Array, norms: Array) -> Integers:
-        """Dense ones that were made before.
-
-        Args:
-            columns: u, (features, records).
-            scales: of the records.
-            norms: of the records.
-
-        Returns:
-            The same integers.
-        """
-        out = cls.__new__(cls)
-        out._sparse, out._columns, out.scales, out.norms = False, columns, scales, norms
-        return out
-
-    @property
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """What ``of`` takes; only of dense ones."""
-        return {"columns": self._columns, "scales": self.scales, "norms": self.norms}
-
-    def dot(self, w: Array) -> Array:
-        """u·w of each record; of each record by itself, to the bit."""
-        if self._sparse:
-            u, rows, starts = self._columns
-            return sparse_row_products(u, rows, starts, len(self.scales), w)
-        return row_products(self._columns, np.arange(len(self._columns)), np.ascontiguousarray(w, np.float64))
-
-    def sums(self, t: Array) -> NDArray[np.int64]:
-        """Σ t·u over the records, exact; t (records,) integers such that no product exceeds 2⁴⁰."""
-        t = np.ascontiguousarray(t, np.float64)
-        return column_sums_sparse(self._columns, t) if self._sparse else column_sums(self._columns, t)
-
-
 MAX_CACHE_BYTES = 2**30
 """A mapped table up to this size is made once and kept; rows of a larger one are made whenever a query takes them."""
 CHUNK = 4096
@@ -319,8 +260,6 @@ def _follow(index: NDArray[np.intp]) -> bool:
 
 
 T = TypeVar("T")
-MAX_KEPT = 8
-"""Derived values that are kept beside the rows; the oldest one makes room."""
 
 
 class Rows:
@@ -345,14 +284,14 @@ class Rows:
         self,
         X: Any,
         y: Any = None,
-        kept: dict[Hashable, Any] | None = None,
+        kept: Kept | None = None,
         shares: Shares | None = None,
         lost: NDArray[np.bool_] | None = None,
     ) -> None:
         self._features = X if isinstance(X, Mapped) else Mapped(X)
         self.y, self.shares, self.lost = y, shares, lost
         self.weights: Array | None = None
-        self._kept: dict[Hashable, Any] = {} if kept is None else kept
+        self._kept = Kept() if kept is None else kept
 
     def __len__(self) -> int:
         return len(self._features)
@@ -385,7 +324,12 @@ class Rows:
     @property
     def integers(self) -> Integers:
         """The features as integers with a scale for each record, kept."""
-        return self.kept("integers", lambda: Integers(self.X))
+        return self.kept("integers", self._integers)
+
+    def _integers(self) -> Integers:
+        """Made of canonical columns: an entry stored in parts would be rounded part by part."""
+        X = self.X
+        return Integers(Design(X).matrix if sparse.issparse(X) else np.ascontiguousarray(np.asarray(X).T))
 
     def kept_members(self, members: NDArray[Any]) -> NDArray[Any]:
         """Which of these rows a step reads, (replicas, rows), or what they count: those that are lost do not."""
@@ -402,7 +346,7 @@ class Rows:
         return Rows(Mapped(self._features.take(index), norm=self.norm), None if self.y is None else self.y[index])
 
     def kept(self, key: Hashable, make: Callable[[], T]) -> T:
-        """A value derived from these rows (norms, gates, a statistic), made once.
+        """A value derived from these rows (norms, gates, a statistic), made once where there is room for it.
 
         Args:
             key: names it; a query passes itself or a tuple of public numbers.
@@ -411,8 +355,4 @@ class Rows:
         Returns:
             The value.
         """
-        if key not in self._kept:
-            while len(self._kept) >= MAX_KEPT:
-                self._kept.pop(next(iter(self._kept)))
-            self._kept[key] = make()
-        return self._kept[key]  # type: ignore[no-any-return]
+        return self._kept.get(key, make)

@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tacit.errors import InvalidInput
+from tacit.kernels.slopes import TILE
 
 __all__ = ["Scratch"]
 
@@ -39,7 +40,7 @@ class Scratch:
         rows: of a part; the last one may have fewer.
         memory: bytes that may stay in memory.
         folder: for the file; None for the system's.
-        by_columns: names of arrays that have a column for each row, instead of a row.
+        tiled: names of arrays that hold ``TILE`` rows in each of their entries, the last ones perhaps fewer.
         silent: whether nothing is said about a file: another one was announced.
     """
 
@@ -48,11 +49,11 @@ class Scratch:
         rows: int,
         memory: int,
         folder: Path | None = None,
-        by_columns: frozenset[str] = frozenset(),
+        tiled: frozenset[str] = frozenset(),
         silent: bool = False,
     ) -> None:
         self.rows, self._memory, self._folder = rows, memory, folder
-        self._by_columns, self._silent = by_columns, silent
+        self._tiled, self._silent = tiled, silent
         self._parts: list[Arrays] = []
         self._counts: list[int] = []
         self._like: dict[str, tuple[Any, tuple[int, ...], int]] = {}
@@ -85,7 +86,7 @@ class Scratch:
             self._lay_out(arrays)
         if self._counts and self._counts[-1] != self.rows:
             raise InvalidInput("only the last part of a copy may be shorter; please report this")
-        self._counts.append(next(one.shape[-1 if name in self._by_columns else 0] for name, one in arrays.items()))
+        self._counts.append(next(len(one) for name, one in arrays.items() if name not in self._tiled))
         self._held += sum(one.nbytes for one in arrays.values())
         if self._file is None and self._held <= self._memory:
             self._parts.append({name: one if one.base is None else one.copy() for name, one in arrays.items()})
@@ -97,9 +98,9 @@ class Scratch:
             self._parts.clear()
         self._write(self.count - 1, arrays)
 
-    def _shape(self, name: str, array: NDArray[Any]) -> tuple[int, ...]:
-        """Of one row."""
-        return array.shape[:-1] if name in self._by_columns else array.shape[1:]
+    def _entries(self, name: str, rows: int) -> int:
+        """The length of an array of so many rows."""
+        return -(-rows // TILE) if name in self._tiled else rows
 
     def part(self, k: int, names: Sequence[str] | None = None) -> Arrays:
         """Some rows that follow each other; not to be changed.
@@ -145,15 +146,15 @@ class Scratch:
     def _lay_out(self, arrays: Arrays) -> None:
         """Where each array of a part lies in its block."""
         for name, one in arrays.items():
-            shape = self._shape(name, one)
+            shape = one.shape[1:]
             self._like[name] = one.dtype, shape, self._block
-            size = self.rows * math.prod(shape) * one.dtype.itemsize
+            size = self._entries(name, self.rows) * math.prod(shape) * one.dtype.itemsize
             self._block += -(-size // _ALIGN) * _ALIGN
 
     def _place(self, name: str, k: int) -> tuple[Any, tuple[int, ...], int]:
         """The type and shape of an array, and where it lies."""
-        (dtype, shape, first), count = self._like[name], self._counts[k]
-        return dtype, (*shape, count) if name in self._by_columns else (count, *shape), k * self._block + first
+        dtype, shape, first = self._like[name]
+        return dtype, (self._entries(name, self._counts[k]), *shape), k * self._block + first
 
     def _read(self, name: str, k: int) -> NDArray[Any]:
         """An array of a part, from the file: faster than the faults of a memory map, where all of it is needed."""

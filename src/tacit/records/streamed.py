@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from tacit.maps import RowMap
 from tacit.records.base import Asked, Header, Records, Sums, TargetMap, row_weights
 from tacit.records.encoding import Encoder, Part, check_type
 from tacit.records.keeping import Keeper
+from tacit.records.kept import Kept
 from tacit.records.memory import part_rows
 from tacit.records.owners import Owners, People, people_of
 from tacit.records.rows import Mapped, Rows
@@ -355,7 +356,7 @@ class Streamed(Records):
             n, tick = self._length, self._tick
             self._store.copy(self._encoder, tick=None if tick is None else lambda done: tick(TICKS * done // n))
 
-    def _rows(self, part: Part, kept: dict[Hashable, Any] | None = None) -> Rows:
+    def _rows(self, part: Part, kept: Kept | None = None) -> Rows:
         lost = part.lost
         y: Any = part.y
         if y is not None and self._encoder.classes is not None:

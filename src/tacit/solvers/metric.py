@@ -44,6 +44,8 @@ PSEUDO = 0.5
 """Pseudo-records at the bounds: they keep slopes sane where a few clipped outliers would have held them down."""
 LARGEST_ERRORS = 256
 """Coordinates up to which standard errors are worked out."""
+MAX_STEPS = 64
+"""Of the descent, by default: from here on more steps leave the error of any data set as it is, and only cost time."""
 BURN, BURN_WEIGHT = 0.3, 0.6
 """The share of steps that is not averaged, and the share of budget that such a step gets."""
 
@@ -67,7 +69,7 @@ class MetricDescent(Solver):
     functions of earlier releases.
 
     Attributes:
-        steps: T; by default 2.2·x^0.45, from 4 to 100.
+        steps: T; by default 2.2·x^0.45, from 4 to ``MAX_STEPS``.
         clip: C in units of √p; by default a rule in x and what was released.
     """
 
@@ -158,7 +160,7 @@ class _Settings:
     @classmethod
     def of(cls, solver: MetricDescent, problem: Problem, budget: Budget) -> _Settings:
         x, n, loss = _signal(problem, budget), problem.facts.n, problem.loss
-        default = int(np.clip(round(2.2 * x**0.45), 4, 100))
+        default = int(np.clip(round(2.2 * x**0.45), 4, MAX_STEPS))
         T = default if solver.steps is None else _validate.positive_int(steps=solver.steps)
         clip = None if solver.clip is None else _validate.positive(clip=solver.clip)
         tail = float(np.sqrt(ROUNDS) / (n * budget.mu * np.sqrt(SHARES["clip"])))

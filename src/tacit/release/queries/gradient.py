@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tacit import _validate
-from tacit.kernels.lattice import capped_integers
+from tacit.kernels.slopes import capped_slopes
 from tacit.problem import Huber, Logistic, Loss, SmoothedHinge, Squared
-from tacit.records import Design, Integers, Rows
+from tacit.records import Design, Rows
 from tacit.release.query import (
     UNIT_ROUNDOFF,
     Example,
@@ -29,6 +30,26 @@ Array = NDArray[np.float64]
 
 MAX_COEFFICIENT = 1e9
 """Coefficients beyond this are taken as this: a public box."""
+
+
+def _bounded(state: Array) -> Array:
+    """Coefficients in a public box.
+
+    A run that diverges must not turn rounding, which may depend on how many records there are, into a signal.
+
+    Args:
+        state: any numbers.
+
+    Returns:
+        As many; 0 for NaN.
+    """
+    return np.where(np.isnan(state), 0.0, np.minimum(np.maximum(state, -MAX_COEFFICIENT), MAX_COEFFICIENT))
+
+
+@lru_cache(maxsize=16)
+def _same_bounded(state: bytes, shape: tuple[int, ...]) -> Array:
+    """``_bounded``, worked out once for all parts of a table."""
+    return _bounded(np.frombuffer(state).reshape(shape))
 
 
 @register("loss-gradient")
@@ -99,8 +120,7 @@ class LossGradient(Query):
 
     def _slopes(self, rows: Rows, state: Array) -> Array:
         """Clipped slopes, (records, replicas): what multiplies x. A slope that is not finite counts as nothing."""
-        # A run that diverges must not turn rounding, which may depend on how many records there are, into a signal.
-        state = np.clip(np.nan_to_num(state, nan=0.0), -MAX_COEFFICIENT, MAX_COEFFICIENT)
+        state = _bounded(state)
         design, norms = self._design(rows)
         with np.errstate(all="ignore"):
             R = self.row_norm
@@ -110,32 +130,32 @@ class LossGradient(Query):
             slope = np.clip(slope, -cap, cap) * shrink
         return np.where(np.isfinite(slope), slope, 0.0)
 
-    def _integers(self, rows: Rows, state: Array, members: Members, grid: Grid) -> tuple[Integers, list[Array]]:
-        """Records as integers, and the integers t of every replica: 0 of a record that it does not read."""
-        made = rows.integers
-        shrink = (
-            self.row_norm / np.maximum(made.norms * made.scales, self.row_norm) if np.isfinite(self.row_norm) else 1.0
-        )
-        scale = made.scales * shrink
-        state = np.clip(np.nan_to_num(state, nan=0.0), -MAX_COEFFICIENT, MAX_COEFFICIENT)
-        out, full = [], reads_everybody(members)
-        with np.errstate(all="ignore"):
-            factors, longest = scale / grid.unit, self.bound / grid.unit / made.norms
-            for v, own in zip(state, members, strict=True):
-                slope = zero_where_it_fails(self.loss.derivative, made.dot(v) * scale, rows.y)
-                both = (factors, longest) if full else (factors * own, longest * own)
-                out.append(capped_integers(slope, both[0], np.floor(both[1])))
-        return made, out
+    def _integer_sums(self, rows: Rows, state: Array, members: Members, grid: Grid) -> NDArray[np.int64]:
+        """Σ t·u over records scale·u, with integers t ≈ φ′·scale/g: 0 of a record that a replica does not read."""
+        made, R = rows.integers, self.row_norm
+        scale = made.scales if np.isinf(R) else made.scales * (R / np.maximum(made.norms * made.scales, R))
+        everybody = np.empty(0) if reads_everybody(members) else None
+        out = np.empty(state.shape, np.int64)
+        for k, v in enumerate(state):
+            own = np.asarray(members[k], np.float64) if everybody is None else everybody
+            limits = (scale, made.norms, own, grid.unit, self.bound / grid.unit)
+            if type(self.loss) is Logistic:
+                out[k] = made.logistic_sums(v, rows.y, *limits)
+                continue
+            slope = zero_where_it_fails(self.loss.derivative, made.dot(v) * scale, rows.y)
+            out[k] = made.sums(capped_slopes(slope, *limits))
+        return out
 
     def contributions(self, rows: Rows, state: Array) -> Array:
         """φ′·x, already clipped."""
         return self._slopes(rows, np.asarray(state, np.float64)).T[:, :, None] * self._design(rows)[0].dense()[None]
 
     def total(self, rows: Rows, state: Array, members: Members, grid: Grid | None = None) -> Sums:
-        """Two matrix products."""
+        """Two matrix products; on a grid one pass over rows of integers."""
         if grid is not None:
-            made, t = self._integers(rows, np.asarray(state, np.float64), members, grid)
-            return np.stack([made.sums(row) for row in t])
+            with np.errstate(all="ignore"):
+                state = np.ascontiguousarray(state, np.float64)
+                return self._integer_sums(rows, _same_bounded(state.tobytes(), state.shape), members, grid)
         slopes = self._slopes(rows, np.asarray(state, np.float64))
         if not reads_everybody(members):
             slopes = slopes * members.T

@@ -23,7 +23,7 @@ from tacit.problem.layers import Convolution, Dense
 from tacit.problem.moments import moments_bound, moments_diameter
 from tacit.problem.network import Architecture, Hidden, Prepared, architecture
 from tacit.records import Rows
-from tacit.records.rows import BITS
+from tacit.records.integers import BITS
 from tacit.release.blocks import BlockProblem, Grids, Sum
 from tacit.release.queries.moments import integer_gram, integer_product, upper_triangle
 from tacit.release.query import MAX_SCALE, Example, Grid, exponent, roots

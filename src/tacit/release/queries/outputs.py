@@ -17,7 +17,7 @@ from tacit.kernels.outer import capped_rows, integer_rows, integer_sums_of_produ
 from tacit.kernels.rows import SHRINK, row_squares, shortened
 from tacit.problem import OneVsRest, OutputLoss, Softmax, SquaredOutputs
 from tacit.records import Rows
-from tacit.records.rows import BITS
+from tacit.records.integers import BITS
 from tacit.release.query import UNIT_ROUNDOFF, Example, Grid, Members, Query, Sums, register
 
 __all__ = ["GatedOutputs", "LinearOutputs", "open_gates"]
