@@ -176,6 +176,19 @@ def test_units_come_close_to_the_truth_with_much_budget(form, monkeypatch):
     np.testing.assert_allclose(last[learnt], curvature(task, records)[learnt], rtol=0.02)
 
 
+def test_columns_far_longer_than_a_typical_entry_take_the_steps_of_their_bounds(monkeypatch):
+    """Most columns are small: the squares of the large one are all cut off, which would make its steps too long."""
+    rng = np.random.default_rng(5)
+    X = 0.02 * rng.choice([-1.0, 1.0], (400, 400))
+    X[:, 0] *= 50
+    task, records = problem(X, np.where(X[:, 0] > 0, 1.0, -1.0), Logistic(), reach=1.0, l1=0.01)
+    _, first, last = seen(monkeypatch, GreedyDescent(pairs=6), task, records)
+    assert first[0] < 0.1 * 0.25
+    assert last[0] == pytest.approx(0.25)
+    ends = many(GreedyDescent(pairs=8), task, records, SILENT, range(1))[0]
+    assert 1 < ends[0] < 10
+
+
 def test_clips_never_exceed_what_loss_and_bounds_allow(monkeypatch, data):
     X, _, labels = data
     task, records = problem(X, labels, Logistic())

@@ -245,8 +245,8 @@ def choose(problem: Problem, budget: Budget) -> type[Solver]:
 
     1. ``view="final_model"``: noisy gradient descent with the last-iterate certificate.
     2. An ℓ1 penalty, at least 100 coordinates and x = nμ/p < 20: greedy coordinate descent, whose error grows with
-       log p. Where solutions are sparse it is better by far (also at larger x); where they are dense it is up to 1.7
-       times worse than metric descent between x = 4 and 20 (a9a).
+       log p. Where solutions are sparse it is better by far (also at larger x); where they are dense its error is up to
+       twice that of metric descent between x = 4 and 20 (a9a).
     3. Up to 2000 coordinates: metric descent, which degrades to a constant model by itself when x is small.
     4. More: coordinate descent with private smoothness.
 

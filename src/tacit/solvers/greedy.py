@@ -45,6 +45,8 @@ QUANTILE, DEVIATIONS = 0.9, 1.645
 """The level at which slopes are measured, and where it lies for normal ones, in standard deviations."""
 MOMENT_REACH = 2.0
 """Entries beyond this many typical ones count as that in second moments."""
+SATURATED = 0.6
+"""A mean of such squares above this says that most entries of the column are longer: then the bounds decide."""
 
 
 @described("GreedyDescent")
@@ -235,7 +237,8 @@ class _Run:
         floor = 3 * sigma / math.sqrt(len(seen))  # below it noise alone could halve the moment, and steps diverge
         mean = float(np.clip(sum(seen) / len(seen), min(floor, n), n)) / n
         self._M = self._M.copy()
-        self._M[j] = self._problem.loss.curvature * mean * reach**2
+        size = reach**2 * mean if mean <= SATURATED else float(self._reach[j]) ** 2
+        self._M[j] = self._problem.loss.curvature * size
 
     def stepped(self, w: Array, j: int) -> Array:
         """A release of coordinate j's gradient, and the proximal step."""
