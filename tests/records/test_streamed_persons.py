@@ -23,6 +23,11 @@ FRAME["y"] = FRAME[NAMES] @ [1.0, -2.0, 0.5] + RNG.normal(0, 0.1, N)
 FRAME["who"] = IDS
 
 
+@pytest.fixture(autouse=True)
+def _several_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tacit.records.memory.MAX_CHUNK", 2048)
+
+
 def ridge(**more) -> tacit.DPRidge:
     options = {"epsilon": 1, "delta": 1e-6, "feature_bounds": (-1, 1), "target_bounds": (-3, 3), "random_state": 3}
     return tacit.DPRidge(**options | more)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tacit import _validate
 from tacit.errors import InvalidInput
+from tacit.inputs.parameters import parse_memory
 from tacit.records.base import Records
 from tacit.records.encoding import Encoder, check_columns, check_type, plain_features
 from tacit.records.schema import Categories, Schema
@@ -19,7 +18,6 @@ from tacit.records.streamed import MEMORY, Streamed
 
 __all__ = ["open_records"]
 
-_UNITS = {"": 1, "b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12, "kib": 2**10, "mib": 2**20, "gib": 2**30}
 _NARROW = ("float32", "float16", "halffloat")
 
 
@@ -81,7 +79,14 @@ def open_records(
     copied = found.slow if scratch is None else bool(scratch)
     if found.once and scratch is False:
         raise InvalidInput(f"source is {found.what}, which can be read once: leave scratch out, so that it is copied")
-    return Streamed(found, encoder, copied=copied, memory=_bytes(memory), folder=folder, classes=classes)
+    return Streamed(
+        found,
+        encoder,
+        copied=copied,
+        memory=MEMORY if (held := parse_memory(memory)) is None else held,
+        folder=folder,
+        classes=classes,
+    )
 
 
 def _name(role: str, column: object) -> str | None:
@@ -144,13 +149,3 @@ def _encoder(source: Source, schema: Schema | None, target: str | None, person: 
     if person is not None and known[person].kind == "other":
         raise source.type_fault(known[person])
     return Encoder(features, np.float32 if narrow else np.float64, target, person=person)
-
-
-def _bytes(memory: object) -> int:
-    """A number of bytes, from "500 MB", too."""
-    if isinstance(memory, str):
-        found = re.fullmatch(r"\s*([0-9.]+)\s*([kmgt]?i?b?)\s*", memory.lower())
-        if found is None or found[2] not in _UNITS or found[1].count(".") > 1 or found[1] == ".":
-            raise InvalidInput(f"memory must be a number of bytes, or words such as '500 MB', got {memory!r}")
-        return int(float(found[1]) * _UNITS[found[2]])
-    return int(_validate.nonnegative(memory=memory))
