@@ -25,7 +25,7 @@ from tacit.inputs.parameters import check_parameters
 from tacit.inputs.tables import validate_table
 from tacit.ledger import Ledger
 from tacit.mechanism import Adjacency, Arithmetic, Plan
-from tacit.records import InMemory, Persons, Records, Streamed
+from tacit.records import InMemory, Opened, Persons, Records
 from tacit.records.persons import check_weighting
 from tacit.release import Session, open_session
 from tacit.release.queries import BoundedSum, One
@@ -162,7 +162,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     def _fitted(self, planned: Any, solution: Any, table: Table) -> dict[str, Any]:
         """Fitted attributes (without certificate and notes) from a solution."""
 
-    def _see(self, records: Streamed) -> tuple[Table, Records]:
+    def _see(self, records: Opened) -> tuple[Table, Records]:
         """The table that a fit on such records would see, and the records as it sees them; from types alone.
 
         Raises:

@@ -19,7 +19,7 @@ from tacit.inputs.schema import Categories, Feature, Label, Numbers, Schema, che
 from tacit.records.persons import id_tags
 from tacit.records.sources import Coded, Column, Field, Source
 
-__all__ = ["Encoder", "Part", "check_columns", "check_type", "label_codes", "plain_features"]
+__all__ = ["Encoder", "Part", "check_columns", "check_type", "column_tags", "label_codes", "plain_features"]
 
 Array = NDArray[np.float64]
 Bad = NDArray[np.bool_]
@@ -130,7 +130,7 @@ class Encoder:
             (rows, 2).
         """
         assert self.person is not None
-        tags, missing = _id_tags(columns[self.person])
+        tags, missing = column_tags(columns[self.person])
         if faults is None:
             return tags[~missing]
         faults.add(missing, lambda: InvalidInput(f"column {self.person!r} has missing ids: drop these rows"))
@@ -233,14 +233,16 @@ def _is_missing(text: str | None) -> bool:
 # -- persons ----------------------------------------------------------------------------------------------
 
 
-def _id_tags(column: Column) -> tuple[NDArray[np.uint64], Bad]:
+def column_tags(column: Column) -> tuple[NDArray[np.uint64], Bad]:
     """Digests of ids, and where they are missing: whole numbers by value, all others by their text."""
     if isinstance(column, Coded):
         words = id_tags(np.array([*(word.strip() for word in column.words), ""], object))
         return words[column.place], column.place < 0
     if not isinstance(column, np.ndarray):
         missing = np.array([_is_missing(text) for text in column], bool)
-        distinct, place = np.unique(np.array(["" if one is None else one.strip() for one in column]), return_inverse=True)
+        distinct, place = np.unique(
+            np.array(["" if one is None else one.strip() for one in column]), return_inverse=True
+        )
         return id_tags(distinct.astype(object))[place], missing
     if column.dtype.kind != "f":
         return id_tags(column), np.zeros(len(column), bool)

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from tacit.errors import InvalidInput
 from tacit.inputs.schema import Label, Numbers
-from tacit.maps import RowMap
-from tacit.records.base import Asked, Header, Records, Sums, TargetMap, row_weights
-from tacit.records.encoding import Encoder, Part, check_type, label_codes
+from tacit.records.base import Asked, Sums, row_weights
+from tacit.records.encoding import Encoder, Part
 from tacit.records.keeping import Keeper
 from tacit.records.memory import part_rows
+from tacit.records.opened import TICKS, Opened, as_type
 from tacit.records.owners import Owners, People, people_of
-from tacit.records.rows import Mapped, Rows
+from tacit.records.rows import Rows
 from tacit.records.scratch import Scratch
 from tacit.records.sources import Source, find_source
 
@@ -30,8 +30,6 @@ MEMORY = 256 * 2**20
 """Bytes of a scratch copy that stay in memory, unless the user says otherwise."""
 BESIDES = ("y", "lost", "tags")
 """What is read of a part of the copy in every pass; features are if a query looks at them."""
-TICKS = 1000
-"""Steps of a progress bar in one pass: how many rows there are does not show."""
 
 
 class _Store:
@@ -141,11 +139,6 @@ def _part(arrays: dict[str, Any]) -> Part:
     return Part(arrays["X"], arrays.get("y"), arrays["lost"], arrays.get("tags"))
 
 
-def _as_type(X: Any, dtype: Any) -> NDArray[Any]:
-    """Features of another type, read now if they were not."""
-    return np.asarray((X() if callable(X) else X).astype(dtype, copy=False))
-
-
 def _cut(part: Part, rows: slice) -> Part:
     return _part({name: one[rows] for name, one in vars(part).items() if one is not None})
 
@@ -157,7 +150,7 @@ def _joined(parts: list[Part]) -> Part:
     return _part({name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
 
-class Streamed(Records):
+class Streamed(Opened):
     """A table that is read part by part (``tacit.open_records`` makes one).
 
     Batches are drawn by the rows' places. What a query derives from a part (norms, integers) goes with the part, so
@@ -181,16 +174,8 @@ class Streamed(Records):
         folder: Path | None = None,
         classes: tuple[Label, ...] | None = None,
     ) -> None:
-        field = next((one for one in source.fields if one.name == encoder.target), None)
-        self.header = Header(
-            encoder.names if source.named else None, len(encoder.names), np.dtype(encoder.dtype), field, classes
-        )
+        super().__init__(source, encoder, classes)
         self._store = _Store(source, encoder, copied, memory, folder)
-        self._encoder, self._dtype = encoder, np.dtype(encoder.dtype)
-        self._classes: tuple[Label, ...] | None = None
-        self._maps: tuple[RowMap, ...] = ()
-        self._targets: tuple[TargetMap, ...] = ()
-        self._tick: Callable[[int], None] | None = None
         self._owners: Owners | None = None
 
     @property
@@ -204,11 +189,6 @@ class Streamed(Records):
         return self._store.count(self._encoder)
 
     @property
-    def has_persons(self) -> bool:
-        """Whether a column says whose each row is."""
-        return self._encoder.person is not None
-
-    @property
     def by_person(self) -> bool:  # type: ignore[override]
         """Whether rows are read as those of persons."""
         return self._owners is not None
@@ -220,48 +200,8 @@ class Streamed(Records):
 
     # -- views ------------------------------------------------------------------------------------------------
 
-    def through(self, features: RowMap | None = None, target: TargetMap | None = None) -> Streamed:
-        """The same table through one more map."""
-        out = copy.copy(self)
-        out._maps = self._maps if features is None else (*self._maps, features)
-        out._targets = self._targets if target is None else (*self._targets, target)
-        return out
-
-    def labelled(self, classes: NDArray[Any]) -> Streamed:
-        """The same table, its targets the places of their labels among the classes; other labels count as nothing.
-
-        Args:
-            classes: public.
-
-        Returns:
-            The view.
-        """
-        assert self.header is not None
-        out, field = copy.copy(self), self.header.target
-        assert field is not None
-        labels = tuple(classes.tolist())
-        check_type(self._store.source, field, labels)
-        if field.kind == "number":  # stays as it is in the copy, which then serves any classes
-            out._classes = labels
-        else:
-            out._encoder = dataclasses.replace(self._encoder, classes=labels)
-        return out
-
-    def without_target(self) -> Streamed:
-        """The same features alone."""
-        out = copy.copy(self)
-        out._encoder = dataclasses.replace(self._encoder, target=None, classes=None)
-        return out
-
     def of_persons(self, least: int = 1) -> Streamed:
-        """The same table, for one fit: records are persons, who are counted here.
-
-        Args:
-            least: the number of rows that a person is taken to have at least.
-
-        Returns:
-            The view.
-        """
+        """The same table, for one fit: records are persons, who are counted here."""
         out = copy.copy(self)
         out._owners = Owners(self._store.people(self._encoder), least)
         return out
@@ -270,18 +210,6 @@ class Streamed(Records):
         """Number persons by this secret."""
         if self._owners is not None:
             self._owners.key(rng)
-
-    def in_type(self, dtype: Any) -> Streamed:
-        """The same table with features of another type."""
-        out = copy.copy(self)
-        out._dtype = np.dtype(dtype)
-        return out
-
-    def watched(self, tick: Callable[[int], None] | None) -> Streamed:
-        """The same table; ``tick`` is called with thousandths of passes."""
-        out = copy.copy(self)
-        out._tick = tick
-        return out
 
     # -- what the release layer asks --------------------------------------------------------------------------
 
@@ -333,20 +261,7 @@ class Streamed(Records):
             self._store.copy(self._encoder, tick=None if tick is None else lambda done: tick(TICKS * done // n))
 
     def _rows(self, part: Part, kept: dict[Hashable, Any] | None = None) -> Rows:
-        lost = part.lost
-        y: Any = part.y
-        if y is not None and self._classes is not None:
-            y, lost = label_codes(y, self._classes, lost)
-        elif y is not None and self._encoder.classes is not None:
-            y = y.astype(np.intp)
-        for target in self._targets:
-            y = target(y)
-        shares = None
-        if self._owners is not None:
-            assert part.tags is not None
-            shares, lost = self._owners.shares(part.tags, lost)
-        X = functools.partial(_as_type, part.X, self._dtype)
-        return Rows(Mapped(X, self._maps, rows=len(part)), y, kept, shares=shares, lost=lost if lost.any() else None)
+        return self._view.rows(part, kept, None if self._owners is None else self._owners.shares)
 
     # -- beside fits ------------------------------------------------------------------------------------------
 
@@ -356,7 +271,7 @@ class Streamed(Records):
             self._store.copy(self._encoder, strict=True)
 
     def features(self) -> Iterator[NDArray[Any]]:
-        """Features of all rows in their order, for predictions: no privacy is promised to them.
+        """Features of all rows in their order, for predictions; a stream that is read once is read from its copy.
 
         Yields:
             Some rows at a time.
@@ -364,15 +279,14 @@ class Streamed(Records):
         Raises:
             InvalidInput: if a value is missing, or of another type than the model needs.
         """
-        store, encoder = self._store, dataclasses.replace(self._encoder, target=None, classes=None, person=None)
-        if not store.source.once:
-            for columns in store.source.batches(encoder.wanted):
-                yield encoder(columns, strict=True).X.astype(self._dtype, copy=False)
+        if not self._source.once:
+            yield from super().features()
             return
+        store, encoder = self._store, dataclasses.replace(self._encoder, target=None, classes=None, person=None)
         for part in store.parts(encoder if store.encoder_of_copy is None else store.encoder_of_copy):
             if part.lost.any():
                 raise InvalidInput("a row has missing values: fill them in, or state in a schema what stands for them")
-            yield _as_type(part.X, self._dtype)
+            yield as_type(part.X, self._dtype)
 
     @classmethod
     def example(cls, X: Any, y: Any) -> Streamed:
