@@ -185,7 +185,7 @@ class Cluster:
 
         Raises:
             Forgotten: if the scheduler answers, but has forgotten what it held.
-            ClusterError: in all other cases.
+            TacitError: in all other cases (a ``ClusterError``, or an error of ours as it is).
         """
         from concurrent.futures import CancelledError
 
@@ -222,9 +222,9 @@ def _quiet() -> Iterator[None]:
 
 def _gone() -> ClusterError:
     return ClusterError(
-        "the Dask scheduler went away, and the records with it. What was charged stays charged, and what was released is "
-        "private; connect a client, open the records again, and fit again, which is charged again (a session goes on "
-        "from its checkpoint, which is not)"
+        "the Dask scheduler went away, and the records with it. What was charged stays charged, and what was released "
+        "is private; connect a client, open the records again, and fit again, which is charged again (a session that "
+        "goes on from its checkpoint is not)"
     )
 
 

@@ -47,14 +47,14 @@ class View(NamedTuple):
         self,
         part: Part,
         kept: dict[Hashable, Any] | None = None,
-        owners: Callable[[Any, Any], tuple[Shares, NDArray[np.bool_]]] | None = None,
+        shares: Shares | None = None,
     ) -> Rows:
         """The rows of a part; features are mapped when a query asks for them.
 
         Args:
             part: some rows as numbers.
             kept: what was derived from them before.
-            owners: from tags and lost rows to what each row counts, and the rows that are lost.
+            shares: whose each row is, or None.
 
         Returns:
             The rows.
@@ -67,7 +67,6 @@ class View(NamedTuple):
             target = y.astype(np.intp)
         for one in self.targets:
             target = one(target)
-        shares, lost = (None, lost) if owners is None else owners(part.tags, lost)
         X = functools.partial(as_type, part.X, self.dtype)
         return Rows(
             Mapped(X, self.maps, rows=len(part)), target, kept, shares=shares, lost=lost if lost.any() else None

@@ -92,7 +92,7 @@ class _Store:
                 parts = (arrays["tags"][~arrays["lost"]] for arrays in self.copy(encoder).parts())
             else:
                 assert encoder.person is not None
-                parts = map(encoder.tags_of, self.source.batches([encoder.person]))
+                parts = (encoder.tags_of(columns) for columns in self.source.batches([encoder.person]))
             self._people = people_of(parts)
             if not len(self._people):
                 raise InvalidInput(f"column {encoder.person!r} holds no ids: every row needs one")
@@ -261,7 +261,11 @@ class Streamed(Opened):
             self._store.copy(self._encoder, tick=None if tick is None else lambda done: tick(TICKS * done // n))
 
     def _rows(self, part: Part, kept: dict[Hashable, Any] | None = None) -> Rows:
-        return self._view.rows(part, kept, None if self._owners is None else self._owners.shares)
+        if self._owners is None:
+            return self._view.rows(part, kept)
+        assert part.tags is not None
+        shares, lost = self._owners.shares(part.tags, part.lost)
+        return self._view.rows(dataclasses.replace(part, lost=lost), kept, shares)
 
     # -- beside fits ------------------------------------------------------------------------------------------
 
