@@ -261,14 +261,14 @@ def blocks_of(table: Any, cluster: Cluster) -> list[Block]:
         The blocks.
     """
     import dask
-    from dask._task_spec import cull
+    from dask._task_spec import convert_legacy_graph, cull
     from dask.core import flatten
     from distributed import futures_of
 
     if futures_of(table):
         return cluster.persisted(table)
     best = table.optimize() if hasattr(table, "optimize") else dask.optimize(table)[0]
-    graph, keys = dict(best.__dask_graph__()), list(flatten(best.__dask_keys__()))
+    graph, keys = convert_legacy_graph(dict(best.__dask_graph__())), list(flatten(best.__dask_keys__()))
     own = [cull(graph, [key]) for key in keys]
     if sum(map(len, own)) > len(graph) + len(keys):  # a task or so may be common to all
         return cluster.persisted(table)

@@ -52,7 +52,7 @@ class _Shared:
         self._encoder: Encoder | None = None
         self._held: list[Any] = []
         self._rows: list[int] | None = None
-        self._digests: list[bytes] = []
+        self._digests: tuple[Encoder | None, list[bytes]] = None, []
         self._view: tuple[View, Any, Sealed] | None = None
 
     def count(self) -> int:
@@ -77,7 +77,7 @@ class _Shared:
     def held(self, encoder: Encoder) -> list[Any]:
         """Encoded parts, made when they are first asked for, and anew for other labels."""
         if self._encoder != encoder:
-            self._held, self._digests, self._encoder, self._rows = [], [], None, None  # their room is needed
+            self._held, self._encoder, self._rows = [], None, None  # their room is needed
             groups = self.source.groups(encoder.wanted)
             self._held = self.cluster.start(encode, groups, [Sealed(encoder)] * len(groups))
             self._encoder = encoder
@@ -113,8 +113,9 @@ class _Shared:
                 f"workers have another version of tacit than this process ({tacit.__version__}): install the same one"
             )
         found = [one.digest for one in answers]
-        self._digests = self._digests or found
-        if found != self._digests:
+        if self._digests[0] != self._encoder:
+            self._digests = self._encoder, found
+        if found != self._digests[1]:
             raise ClusterError(
                 f"{self.source.what} held other rows when they were computed again: its steps must give the same rows "
                 "every time, so write it to Parquet first. What was charged stays charged"
