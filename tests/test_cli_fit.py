@@ -240,6 +240,32 @@ def test_parquet() -> None:
     assert predictions("data.parquet") == predictions("data.csv")
 
 
+def test_folders_and_gzipped_files() -> None:
+    ok("fit", "data.csv", *FIT, *OUT, "--seed", "1")
+    coef = load_model("model.json").coef_
+    frame = pd.DataFrame(ROWS).astype({"age": float, "hours": float}).drop(columns="pay")
+    for name in ("csv", "parquet", "zipped"):
+        Path(name).mkdir()
+    for k, rows in enumerate((frame[:150], frame[150:])):
+        rows.to_parquet(f"parquet/{k}.parquet", index=False)
+        rows.to_csv(f"csv/{k}.csv", index=False)
+        rows.to_csv(f"zipped/{k}.csv.gz", index=False)
+    for name in ("csv", "parquet", "zipped"):
+        ok("fit", name, *FIT, *OUT, "--seed", "1")
+        assert (load_model("model.json").coef_ == coef).all()
+        assert predictions(name) == predictions("data.csv")
+
+
+def test_persons() -> None:
+    Path("data.csv").write_text(as_csv([row | {"id": i // 3} for i, row in enumerate(ROWS)]))
+    words = " ".join(ok("fit", "data.csv", *FIT, *OUT, "--person", "id").split())
+    assert "134 persons, 5 features" in words
+    assert "400" not in words
+    assert "for each person" in words
+    assert load_model("model.json").certificate_.unit == "person"
+    assert "no column 'whose'" in refused("--person", "whose")
+
+
 def test_parquet_without_pyarrow(monkeypatch) -> None:
     pd.DataFrame(ROWS).to_parquet("data.parquet")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
@@ -330,7 +356,7 @@ def test_a_missing_category_may_be_named() -> None:
 def test_many_records_are_read_in_chunks(monkeypatch) -> None:
     ok("fit", "data.csv", *FIT, *OUT, "--seed", "2")
     coef = load_model("model.json").coef_
-    monkeypatch.setattr("tacit.tables.reading.CHUNK", 7)
+    monkeypatch.setattr("tacit.records.sources.files.BATCH", 7)
     ok("fit", "data.csv", *FIT, *OUT, "--seed", "2")
     assert (load_model("model.json").coef_ == coef).all()
 
@@ -621,9 +647,9 @@ def test_an_interrupted_save_leaves_nothing(monkeypatch) -> None:
 def test_progress_reaches_the_estimator_and_is_not_saved(monkeypatch) -> None:
     seen = []
 
-    def spy(*args, progress=None, **extra):
-        seen.append(progress)
-        return open_session(*args, progress=progress, **extra)
+    def spy(certificate, records, **extra):
+        seen.append(records._tick)
+        return open_session(certificate, records, **extra)
 
     monkeypatch.setattr("tacit.estimators.base.open_session", spy)
     ok("fit", "data.csv", *FIT, *OUT)

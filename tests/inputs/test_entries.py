@@ -92,6 +92,5 @@ def test_plain_tables_pass():
         X.astype(object),
         [],
         None,
-        "words",
     ):
         check_entries("X", table)

@@ -131,7 +131,7 @@ def test_killed_workers_change_no_bit(monkeypatch, tmp_path) -> None:
         records = open_records(dd.from_pandas(FRAME, npartitions=4), "y", "who")
         with faults(monkeypatch, lambda turn: kill(local, client, turn), 10) as done:
             found = model(1, ledger=ledger).fit(records)
-    assert done[0] >= 3
+    assert done[0] >= 2
     assert np.array_equal(found.coef_, expected.coef_)
     assert len(ledger.entries()) == 1
 

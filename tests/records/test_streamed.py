@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import duckdb
@@ -176,6 +178,22 @@ def test_batches_are_fetched_from_the_copy_by_place(view: str, arithmetic: str, 
         assert np.array_equal(model.coef_, expected.coef_)
     with pytest.raises(InvalidInput, match="scratch=True"):
         tacit.DPSoftmaxRegression(**options).fit(open_records(folder, "label", scratch=False))
+
+
+def test_coordinate_descent_where_the_copy_stays_in_memory(tmp_path) -> None:
+    rows = broken(40)
+    folder = parquet(tmp_path / "data", 2, rows[[*NAMES, "label"]])
+    model = logistic(solver="coordinate", max_passes=2)
+    kept = rows["label"].isin(["no", "yes"]) & np.isfinite(rows[NAMES]).all(axis=1)
+    expected = model.fit(FRAME[NAMES].to_numpy(), FRAME["label"].to_numpy()).coef_
+    whole = parquet(tmp_path / "whole", 2, FRAME[[*NAMES, "label"]])
+    assert np.array_equal(model.fit(open_records(whole, "label")).coef_, expected)
+    options = {**PUBLIC, "epsilon": 1e9, "classes": ["no", "yes"], "solver": "coordinate", "max_passes": 2}
+    found = tacit.DPLogisticRegression(**options).fit(open_records(folder, "label")).coef_
+    less = tacit.DPLogisticRegression(**options).fit(rows[NAMES][kept].to_numpy(), rows["label"][kept].to_numpy())
+    np.testing.assert_allclose(found, less.coef_, atol=0.02)
+    with pytest.raises(NotCovered, match="solver='coordinate'"):
+        model.fit(open_records(whole, "label", memory=1000))
 
 
 def test_predictions_are_streamed(tmp_path) -> None:
@@ -373,6 +391,26 @@ def test_nobody_else_can_open_the_copy_and_it_has_no_name(tmp_path) -> None:
     assert copied.on_disk
     status = os.fstat(copied._file.fileno())
     assert (status.st_mode & 0o777, status.st_nlink) == (0o600, 0)
+
+
+def test_the_copy_is_gone_after_a_crash(tmp_path) -> None:
+    np.save(tmp_path / "values.npy", FRAME[NAMES].to_numpy())
+    (tmp_path / "scratch").mkdir()
+    code = """
+import os, signal, sys
+import numpy as np
+from tacit import open_records
+from tacit.estimators import private_mean
+records = open_records(np.load(sys.argv[1], mmap_mode="r"), scratch=sys.argv[2], memory=0)
+private_mean(records, (-1, 1), epsilon=1, delta=1e-6)
+assert records._store._copy[1].on_disk
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    arguments = [sys.executable, "-c", code, str(tmp_path / "values.npy"), str(tmp_path / "scratch")]
+    done = subprocess.run(arguments, capture_output=True, text=True, check=False)
+    assert done.returncode == -9, done.stderr
+    assert "scratch file" in done.stderr
+    assert not list((tmp_path / "scratch").iterdir())
 
 
 def test_what_is_derived_from_a_part_goes_with_it() -> None:

@@ -12,7 +12,9 @@ from tacit.cli.console import console, hide_record_errors, print_json, watched_b
 
 __all__ = ["demo", "fit", "ledger", "make_schema", "predict"]
 
-_DATA = typer.Argument(help="A CSV or Parquet file; the first line of a CSV file names the columns.")
+_DATA = typer.Argument(
+    help="A CSV or Parquet file, or a folder of them; the first line of a CSV file names the columns."
+)
 _MODELS = "A linear model: logistic, ridge, poisson, …; any other word is answered with all names."
 _SEPARATOR = typer.Option("--separator", help="Between the fields of a CSV file.")
 
@@ -39,6 +41,7 @@ def fit(
         Path | None, typer.Option("--ledger", help="Reserve in this ledger first; see tacit ledger.")
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Repeatable noise, which is NOT private.")] = None,
+    person: Annotated[str | None, typer.Option("--person", help="The column that says whose each row is.")] = None,
     separator: Annotated[str, _SEPARATOR] = ",",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of a summary.")] = False,
 ) -> None:
@@ -62,13 +65,14 @@ def fit(
     }
     with hide_record_errors(), watched_bar("fitting") as progress:
         from tacit.inputs.schema import Schema
-        from tacit.tables import fitting, reading
+        from tacit.tables import fitting
 
         fitting.check_output(output, data, schema, ledger)
-        public, table = Schema.read(schema), reading.open_table(data, separator)
+        public = Schema.read(schema)
         watched = None if ledger is None else fitting.open_ledger(ledger)
         with hide_record_errors(watched):
-            fitted, records = fitting.fit_table(table, public, target, model, options | {"ledger": watched}, progress)
+            more = options | {"ledger": watched}
+            fitted, records = fitting.fit_table(data, public, target, model, more, progress, person, separator)
             fitted.save(output)
     if as_json:
         print_json(fitted.summary(records) | {"saved": str(output)})
@@ -85,11 +89,11 @@ def predict(
 ) -> None:
     """Predict the target of every record, as CSV. Records that the model was not fitted on get no privacy from it."""
     with hide_record_errors(), working("predicting …"):
-        from tacit.tables import fitting, reading
+        from tacit.tables import fitting
 
         if output is not None:
             fitting.check_output(output, model, data)
-        columns = fitting.TableModel.load(model).predict(reading.open_table(data, separator), proba=proba)
+        columns = fitting.TableModel.load(model).predict(data, separator, proba=proba)
         text = fitting.as_csv(columns)
         if output is not None:
             write_whole(output, text.encode())
@@ -112,9 +116,9 @@ def make_schema(
     """
     with hide_record_errors():
         from tacit.inputs.schema import template
-        from tacit.tables import fitting, reading
+        from tacit.tables import fitting
 
-        empty = template(reading.open_table(data, separator).names, target)
+        empty = template(fitting.column_names(data, separator), target)
         if output is not None:
             fitting.check_output(output, replace=False)
             write_whole(output, empty.encode())

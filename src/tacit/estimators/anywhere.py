@@ -127,7 +127,7 @@ def check_place(records: Records, planned: Any) -> None:
     if not records.in_memory and getattr(solver, "in_memory", False):
         raise NotCovered(
             f"solver={solver.name!r} updates a value of every record at each step, so all rows must be in memory; "
-            "use solver='metric' (up to 2000 coordinates) or 'sgd', or fit(X, y) on an array",
+            "use solver='metric' (up to 2000 coordinates) or 'sgd', or open them with scratch=True and more memory=",
             axis="solver",
         )
     parts = [part for part in planned.plan.parts if isinstance(part, Mechanism)]

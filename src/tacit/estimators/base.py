@@ -236,7 +236,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
                 ledger=self.ledger,
                 random_state=self.random_state,
                 note=self._note(),
-                progress=progress if records.in_memory else None,
+                progress=None if isinstance(records, Opened) else progress,  # which told the records
             ) as session,
         ):
             if draft._counts_first(table, budget):
@@ -385,7 +385,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _progress(self, records: Records | None = None) -> Any:
         """Whether to show a bar; passes over streamed records are long, so that a terminal shows one."""
-        return getattr(self, "progress", False if records is None or records.in_memory else None)
+        return getattr(self, "progress", None if isinstance(records, Opened) else False)
 
     def _certified(self, planned: Planned, budget: Budget) -> Certificate:
         """Certify the plan, and refuse one that costs more than the budget."""

@@ -132,7 +132,7 @@ def check_in_memory(name: str, data: Any) -> None:
     Raises:
         InvalidInput: if it is a path, a query, a dataset, or in the hands of another engine.
     """
-    if isinstance(data, str | PurePath):
+    if isinstance(data, PurePath) or (isinstance(data, str) and name == "X"):
         raise InvalidInput(f"{name} is a path: open it first, fit(tacit.open_records(path, target=…))")
     names = [pair for pair in type_names(data) if pair in FOREIGN]
     if not names or names[0][0] in _LISTS or names[0] in (("pyarrow", "Table"), ("torch", "Tensor")):

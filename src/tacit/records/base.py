@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import reduce
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,7 +84,7 @@ class Records(ABC):
     n: int
     by_person: bool = False
     header: Header | None = None
-    in_memory: ClassVar[bool] = False
+    in_memory: bool = False
     by_index: bool = True
 
     def __init_subclass__(cls, **options: Any) -> None:

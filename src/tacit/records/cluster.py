@@ -204,6 +204,10 @@ class Cluster:
                     "workers ended again and again while they held the records, as a rule because their memory was "
                     "full: use more workers, or a larger memory_limit. What was charged stays charged"
                 )
+            elif "deserializ" in str(error).lower():
+                fault = ClusterError(
+                    "the scheduler or a worker cannot read what it was sent: install the same version of tacit there"
+                )
             else:
                 fault = ClusterError(_failed(kind))
         else:

@@ -16,7 +16,7 @@ from tacit.inputs.schema import Label, Numbers
 from tacit.records.base import Asked, Sums
 from tacit.records.cluster import Forgotten, Sealed
 from tacit.records.encoding import Encoder, Part
-from tacit.records.opened import TICKS, Opened, View
+from tacit.records.opened import TICKS, Opened, View, no_records
 from tacit.records.rows import Rows
 from tacit.records.sources.dask import DaskArray, DaskSource
 from tacit.records.workers import (
@@ -60,7 +60,7 @@ class _Shared:
         if self._count is None:
             self._count = self.source.count()
         if not self._count:
-            raise InvalidInput(f"{self.source.what} has a header but no records: add the data below it")
+            raise InvalidInput(no_records(self.source))
         return self._count
 
     def persons(self, encoder: Encoder) -> int:

@@ -19,7 +19,7 @@ from tacit.inputs.schema import Categories, Feature, Label, Numbers, Schema, che
 from tacit.records.persons import id_tags
 from tacit.records.sources import Coded, Column, Field, Source
 
-__all__ = ["Encoder", "Part", "check_columns", "check_type", "column_tags", "label_codes", "plain_features"]
+__all__ = ["Encoder", "Part", "check_columns", "check_type", "column_tags", "plain_features"]
 
 Array = NDArray[np.float64]
 Bad = NDArray[np.bool_]
@@ -305,22 +305,6 @@ def _codes(name: str, column: Column, categories: Sequence[Label]) -> NDArray[np
     for k, label in enumerate(categories):
         codes[column == label] = k
     return codes
-
-
-def label_codes(y: Array, classes: Sequence[Label], lost: Bad) -> tuple[NDArray[np.intp], Bad]:
-    """The places of numbers among public classes, and the rows that count as nothing: those with other labels, too.
-
-    Args:
-        y: (rows,).
-        classes: numbers or truth values.
-        lost: rows that count as nothing already.
-
-    Returns:
-        Places (0 where a row counts as nothing), and these rows.
-    """
-    codes = _codes("", y, classes)
-    lost = lost | (codes < 0)
-    return np.where(lost, 0, codes), lost
 
 
 def _not_words(name: str) -> str:

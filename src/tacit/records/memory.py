@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from scipy import sparse
@@ -105,7 +105,7 @@ class InMemory(Records):
         persons: whose each row is; None if every row is a record of its own.
     """
 
-    in_memory: ClassVar[bool] = True
+    in_memory = True
 
     def __init__(self, X: Any, y: Any = None, persons: Persons | None = None) -> None:
         self.n = int(X.shape[0]) if persons is None else persons.n

@@ -12,15 +12,16 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from tacit.errors import InvalidInput
 from tacit.inputs.schema import Label
 from tacit.maps import RowMap
 from tacit.records.base import Header, Records, TargetMap
-from tacit.records.encoding import Encoder, Part, check_type, label_codes
+from tacit.records.encoding import Encoder, Part, check_type
 from tacit.records.persons import Shares
 from tacit.records.rows import Mapped, Rows
 from tacit.records.sources import Source
 
-__all__ = ["TICKS", "Opened", "View"]
+__all__ = ["TICKS", "Opened", "View", "as_type", "no_records"]
 
 TICKS = 1000
 """Steps of a progress bar in one pass: how many rows there are does not show."""
@@ -33,14 +34,12 @@ class View(NamedTuple):
         dtype: of the features.
         maps: that features go through.
         targets: maps that targets go through.
-        classes: numbers whose places become the targets, or None.
         coded: whether targets are places of labels already.
     """
 
     dtype: Any
     maps: tuple[RowMap, ...] = ()
     targets: tuple[TargetMap, ...] = ()
-    classes: tuple[Label, ...] | None = None
     coded: bool = False
 
     def rows(
@@ -61,9 +60,7 @@ class View(NamedTuple):
         """
         lost, y = part.lost, part.y
         target: Any = y
-        if y is not None and self.classes is not None:
-            target, lost = label_codes(y, self.classes, lost)
-        elif y is not None and self.coded:
+        if y is not None and self.coded:
             target = y.astype(np.intp)
         for one in self.targets:
             target = one(target)
@@ -76,6 +73,11 @@ class View(NamedTuple):
 def as_type(X: Any, dtype: Any) -> NDArray[Any]:
     """Features of another type, read now if they were not."""
     return np.asarray((X() if callable(X) else X).astype(dtype, copy=False))
+
+
+def no_records(source: Source) -> str:
+    """What to say about a table without rows."""
+    return f"{source.what} has a header but no records: add the data below it"
 
 
 class Opened(Records):
@@ -93,7 +95,6 @@ class Opened(Records):
             encoder.names if source.named else None, len(encoder.names), np.dtype(encoder.dtype), field, classes
         )
         self._source, self._encoder, self._dtype = source, encoder, np.dtype(encoder.dtype)
-        self._classes: tuple[Label, ...] | None = None
         self._maps: tuple[RowMap, ...] = ()
         self._targets: tuple[TargetMap, ...] = ()
         self._tick: Callable[[int], None] | None = None
@@ -105,7 +106,7 @@ class Opened(Records):
 
     @property
     def _view(self) -> View:
-        return View(self._dtype, self._maps, self._targets, self._classes, self._encoder.classes is not None)
+        return View(self._dtype, self._maps, self._targets, self._encoder.classes is not None)
 
     def through(self, features: RowMap | None = None, target: TargetMap | None = None) -> Self:
         """The same table through one more map."""
@@ -128,10 +129,7 @@ class Opened(Records):
         assert field is not None
         labels = tuple(classes.tolist())
         check_type(self._source, field, labels)
-        if field.kind == "number":  # stays as it is in the copy, which then serves any classes
-            out._classes = labels
-        else:
-            out._encoder = dataclasses.replace(self._encoder, classes=labels)
+        out._encoder = dataclasses.replace(self._encoder, classes=labels)
         return out
 
     def without_target(self) -> Self:
@@ -173,5 +171,9 @@ class Opened(Records):
             InvalidInput: if a value is missing, or of another type than the model needs.
         """
         encoder = dataclasses.replace(self._encoder, target=None, classes=None, person=None)
+        empty = True
         for columns in self._source.batches(encoder.wanted):
             yield encoder(columns, strict=True).X.astype(self._dtype, copy=False)
+            empty = False
+        if empty:
+            raise InvalidInput(no_records(self._source))

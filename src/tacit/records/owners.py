@@ -110,7 +110,7 @@ class Owners:
             lost: rows that count as nothing.
 
         Returns:
-            The shares, and the rows that count as nothing: those whose person was not there when they were counted, too.
+            The shares, and the rows that count as nothing: those of persons who were not there before, too.
 
         Raises:
             MechanismMismatch: if no session has numbered the persons.

@@ -27,8 +27,8 @@ Arrays = dict[str, NDArray[Any]]
 _ALIGN = 64
 log = logging.getLogger("tacit.records")
 ANNOUNCED = (
-    "tacit copies the records to a scratch file in %s: nobody else can open it, and it is gone when this process closes "
-    "it or ends. scratch=False reads the source anew in every pass; memory= says how much of a copy may stay in memory."
+    "tacit copies the records to a scratch file in %s: nobody else can open it, and it is gone when this process ends "
+    "or lets go of it. scratch=False reads the source anew in every pass; memory= says how much may stay in memory."
 )
 
 

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from tacit.errors import InvalidInput
 from tacit.inputs.schema import Label, Numbers
+from tacit.inputs.tables import class_list
 from tacit.records.base import Asked, Sums, row_weights
 from tacit.records.encoding import Encoder, Part
 from tacit.records.keeping import Keeper
 from tacit.records.memory import part_rows
-from tacit.records.opened import TICKS, Opened, as_type
+from tacit.records.opened import TICKS, Opened, as_type, no_records
 from tacit.records.owners import Owners, People, people_of
 from tacit.records.rows import Rows
 from tacit.records.scratch import Scratch
@@ -26,7 +27,7 @@ from tacit.records.sources import Source, find_source
 
 __all__ = ["MEMORY", "Streamed"]
 
-MEMORY = 256 * 2**20
+MEMORY = 128 * 2**20
 """Bytes of a scratch copy that stay in memory, unless the user says otherwise."""
 BESIDES = ("y", "lost", "tags")
 """What is read of a part of the copy in every pass; features are if a query looks at them."""
@@ -61,7 +62,7 @@ class _Store:
         if self._count is None:
             self._count = len(self.copy(encoder)) if self.source.once else self.source.count()
         if self._count == 0:
-            raise InvalidInput(f"{self.source.what} has a header but no records: add the data below it")
+            raise InvalidInput(no_records(self.source))
         return self._count
 
     def copy(self, encoder: Encoder, *, strict: bool = False, tick: Callable[[int], None] | None = None) -> Scratch:
@@ -78,6 +79,13 @@ class _Store:
             self._copy = encoder, made
         return self._copy[1]
 
+    def fits(self, encoder: Encoder) -> bool:
+        """Whether a copy stays, or would stay, in memory."""
+        if self._copy is not None:
+            return not self._copy[1].on_disk
+        row = len(encoder.names) * np.dtype(encoder.dtype).itemsize + 25  # target, lost, tags
+        return self.copied and self.count(encoder) * row <= self._memory
+
     def keeper(self, view: tuple[Any, ...]) -> Keeper | None:
         """What keeps integers from pass to pass; None where nothing may be copied."""
         if self._copy is None:
@@ -89,11 +97,11 @@ class _Store:
         """Who occurs in the table, found out once: by a pass over ids alone."""
         if self._people is None:
             if self.source.once:
-                parts = (arrays["tags"][~arrays["lost"]] for arrays in self.copy(encoder).parts())
+                copied = self.copy(encoder).parts()
+                self._people = people_of(arrays["tags"][~arrays["lost"]] for arrays in copied)
             else:
                 assert encoder.person is not None
-                parts = (encoder.tags_of(columns) for columns in self.source.batches([encoder.person]))
-            self._people = people_of(parts)
+                self._people = people_of(map(encoder.tags_of, self.source.batches([encoder.person])))
             if not len(self._people):
                 raise InvalidInput(f"column {encoder.person!r} holds no ids: every row needs one")
         return self._people
@@ -198,6 +206,11 @@ class Streamed(Opened):
         """Whether rows can be fetched by their places: from a copy."""
         return self._store.copied
 
+    @property
+    def in_memory(self) -> bool:  # type: ignore[override]
+        """Whether all rows are, or will be, in a copy in memory; no if they are of persons, whose number is secret."""
+        return self._owners is None and self._store.fits(self._encoder)
+
     # -- views ------------------------------------------------------------------------------------------------
 
     def of_persons(self, least: int = 1) -> Streamed:
@@ -217,6 +230,15 @@ class Streamed(Opened):
         """Parts that fit into the processor's cache."""
         self._fill()
         return map(self._rows, self._store.parts(self._encoder))
+
+    def whole(self) -> Rows | None:
+        """All records as one part where their copy is in memory."""
+        if not self.in_memory:
+            return None
+        self._fill()
+        copied = self._store.copy(self._encoder)
+        arrays = list(copied.parts())
+        return self._rows(_part({name: np.concatenate([one[name] for one in arrays]) for name in arrays[0]}))
 
     def total(self, query: Asked, state: Any, members: NDArray[Any], grid: Any) -> Sums:
         """Part by part; a batch of few rows is fetched from the copy by their places."""
@@ -271,8 +293,10 @@ class Streamed(Opened):
 
     def copy_now(self) -> None:
         """Copy, and refuse the first faulty value without showing it: for tables that nothing was charged for yet."""
-        if self._store.copied:
-            self._store.copy(self._encoder, strict=True)
+        assert self.header is not None
+        classes = self.header.classes
+        seen = self if classes is None else self.labelled(class_list(classes, ())[0])
+        self._store.copy(seen._encoder, strict=True)
 
     def features(self) -> Iterator[NDArray[Any]]:
         """Features of all rows in their order, for predictions; a stream that is read once is read from its copy.

@@ -182,6 +182,8 @@ class Session:
             rows, channel = self._whole(sweep), self._channel(part)
             if rows.shares is not None:
                 rows = rows.weighted(rows.shares.weight)
+            if rows.lost is not None:
+                rows = rows.weighted(np.where(rows.lost, 0.0, 1.0 if rows.weights is None else rows.weights))
             state = sweep.start(rows, start)
             noise, grid = channel.take_all(sweep, sweep.sizes, lambda key: sweep.fingerprint(rows, state, key))
             return sweep.released(sweep.run(rows, state, noise, grid))

@@ -5,13 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import os
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.console import Console
 from rich.text import Text
 from sklearn.base import ClassifierMixin
@@ -26,9 +24,20 @@ from tacit.estimators.progress import watching
 from tacit.inputs.schema import Schema
 from tacit.ledger import Ledger
 from tacit.mechanism import Adjacency
-from tacit.tables.reading import Table, check_columns, encode
+from tacit.records import open_records
+from tacit.records.encoding import check_columns
+from tacit.records.sources import find_source
 
-__all__ = ["TableModel", "WatchedLedger", "as_csv", "check_output", "fit_table", "open_ledger", "shell_models"]
+__all__ = [
+    "TableModel",
+    "WatchedLedger",
+    "as_csv",
+    "check_output",
+    "column_names",
+    "fit_table",
+    "open_ledger",
+    "shell_models",
+]
 
 
 def shell_models() -> dict[str, type[Any]]:
@@ -95,11 +104,12 @@ class TableModel:
             raise InvalidInput(f"{path} has a schema for another number of features than its model")
         return cls(model, schema, extra["target"])
 
-    def predict(self, table: Table, *, proba: bool = False) -> dict[str, list[Any]]:
-        """Predictions for every record.
+    def predict(self, data: Path, separator: str = ",", *, proba: bool = False) -> dict[str, list[Any]]:
+        """Predictions for every record, which are read part by part.
 
         Args:
-            table: has the columns of the schema; others do not matter.
+            data: a file or folder with the columns of the schema; others do not matter.
+            separator: between the fields of a CSV file.
             proba: also the probability of each class.
 
         Returns:
@@ -110,15 +120,12 @@ class TableModel:
         """
         if proba and not hasattr(self.model, "predict_proba"):
             raise InvalidInput(f"{type(self.model).__name__} has no probabilities: leave --proba out, or fit logistic")
-        check_columns(table, self.schema, None, strict=False)
-        X, _ = encode(table, self.schema)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # a matrix has no feature names; the schema saw to the order
-            out = {self.target: self.model.predict(X).tolist()}
-            if proba:
-                columns = self.model.predict_proba(X).T.tolist()
-                labels = self.model.classes_.tolist()
-                out |= {f"P({self.target}={label})": column for label, column in zip(labels, columns, strict=True)}
+        records = open_records(data, schema=self.schema, separator=separator)
+        out = {self.target: self.model.predict(records).tolist()}
+        if proba:
+            columns = self.model.predict_proba(records).T.tolist()
+            labels = self.model.classes_.tolist()
+            out |= {f"P({self.target}={label})": column for label, column in zip(labels, columns, strict=True)}
         return out
 
     @property
@@ -162,7 +169,8 @@ class TableModel:
         model = self.model
         columns, features = len(self.schema.features), model.n_features_in_
         wide = f"{features} features" if features == columns else f"{features} features from {columns} columns"
-        shown = "a secret number of records" if self._secret else f"{records} records"
+        many = f"{model.certificate_.unit}s"
+        shown = f"a secret number of {many}" if self._secret else f"{records} {many}"
         console.print(Text(f"{type(model).__name__} for {self.target!r}: {shown}, {wide}, solver {model.solver_}"))
         console.print()
         console.print(Text(model.certificate_.describe(model.delta)))
@@ -173,39 +181,50 @@ class TableModel:
         console.print(Text(f"Saved to {path}"))
 
 
+def column_names(data: Path, separator: str = ",") -> list[str]:
+    """The header of a table; no record is read."""
+    return [field.name for field in find_source(data, separator).fields]
+
+
 def fit_table(
-    table: Table,
+    data: Path,
     schema: Schema,
     target: str,
     kind: str,
     options: dict[str, Any],
     progress: Callable[[int, int], None] | None = None,
+    person: str | None = None,
+    separator: str = ",",
 ) -> tuple[TableModel, int]:
     """Fit an estimator on a table.
 
-    Everything that can be checked without records is checked first.
+    Everything that can be checked without records is checked first. Their values are checked on the way to the scratch
+    copy, before anything is charged: who runs the command can mend the file.
 
     Args:
-        table: the data.
+        data: a file, or a folder of files.
         schema: what is public about it.
         target: the column to predict.
         kind: one of ``shell_models``.
         options: parameters of the estimator; those that are None are left at its defaults.
         progress: called with (done, all).
+        person: the column that says whose each row is, or None.
+        separator: between the fields of a CSV file.
 
     Returns:
-        The model and the number of records.
+        The model and the number of records (of persons).
     """
     models = shell_models()
     cls = models[_validate.one_of(tuple(models), model=kind)]
     public = _public(schema, target, kind, issubclass(cls, ClassifierMixin))
     model: Any = cls(**_parameters(cls, kind, options), **public)
-    check_columns(table, schema, target)
-    X, y = encode(table, schema, target)
+    check_columns(find_source(data, separator), schema, [name for name in (target, person) if name is not None])
+    records = open_records(data, target, person, schema, scratch=True, separator=separator)
+    records.copy_now()
     with watching(model, progress):
-        model.fit(X, y)
-    model.feature_names_in_ = np.array(schema.outputs, dtype=object)
-    return TableModel(model, schema, target), len(X)
+        model.fit(records)
+    # How many rows persons have is secret; how many persons there are is what the promise is about.
+    return TableModel(model, schema, target), records.n if person is None else records.of_persons().n
 
 
 def _parameters(cls: type[Any], kind: str, options: dict[str, Any]) -> dict[str, Any]:

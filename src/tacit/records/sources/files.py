@@ -6,6 +6,7 @@ import contextlib
 import csv
 import gzip
 import re
+import zlib
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -219,7 +220,7 @@ class CsvSource(Source):
             raise InvalidInput(
                 f'{path} is not a CSV file that can be read: a field has an unmatched " or is very long'
             ) from None
-        except (EOFError, gzip.BadGzipFile, OSError) as error:
+        except (EOFError, zlib.error, OSError) as error:
             if isinstance(error, OSError) and error.filename is not None:
                 raise
             raise InvalidInput(f"{path} is {_FORMATS[b'BZh']}") from None
