@@ -146,7 +146,8 @@ def own_scheduler() -> Iterator[tuple[Any, Any]]:
     )
     assert scheduler.stderr is not None
     address = next(found[0] for line in scheduler.stderr if (found := re.search(r"tcp://\S+", line)))
-    threading.Thread(target=scheduler.stderr.read, daemon=True).start()
+    reader = threading.Thread(target=scheduler.stderr.read, daemon=True)
+    reader.start()
     worker = subprocess.Popen(
         [*run, "distributed.cli.dask_worker", address, "--nthreads", "1", "--no-nanny", "--dashboard-address", ":0"],
         stderr=subprocess.DEVNULL,
@@ -160,6 +161,8 @@ def own_scheduler() -> Iterator[tuple[Any, Any]]:
         for process in (worker, scheduler):
             process.kill()
             process.wait()
+        reader.join()
+        scheduler.stderr.close()
 
 
 @pytest.mark.filterwarnings("ignore")  # of a client whose scheduler is gone
