@@ -91,7 +91,7 @@ def test_the_same_bits_from_every_kind_of_table(tmp_path) -> None:
         model = ridge().fit(records)
         assert np.array_equal(model.coef_, expected.coef_), name
         assert model.certificate_.digest == expected.certificate_.digest
-    np.testing.assert_allclose(model.predict(records), expected.predict(FRAME[NAMES].to_numpy()), rtol=1e-12)
+    np.testing.assert_allclose(model.predict(records), expected.predict(FRAME[NAMES]), rtol=1e-12)
 
 
 @pytest.mark.parametrize("workers", [1, 4])
