@@ -57,6 +57,7 @@ NAMES = (
     "linear_models",
     "multiconvex",
     "nmf",
+    "on_a_cluster",
     "preprocessing",
     "selection",
     "training",

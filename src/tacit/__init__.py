@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; ``tests/test_architectu
     from tacit.audit import audit_gdp as audit_gdp
     from tacit.audit import audit_one_run as audit_one_run
     from tacit.errors import BudgetExhausted as BudgetExhausted
+    from tacit.errors import ClusterError as ClusterError
     from tacit.errors import InvalidInput as InvalidInput
     from tacit.errors import LedgerCorrupt as LedgerCorrupt
     from tacit.errors import LedgerError as LedgerError
@@ -61,6 +62,7 @@ _HOMES = {
     "Adjacency": "tacit.mechanism",
     "BudgetExhausted": "tacit.errors",
     "Certificate": "tacit.accounting",
+    "ClusterError": "tacit.errors",
     "DPBlockMLPClassifier": "tacit.estimators",
     "DPBlockMLPRegressor": "tacit.estimators",
     "DPConvexReLUClassifier": "tacit.estimators",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "BudgetExhausted",
+    "ClusterError",
     "InvalidInput",
     "LedgerCorrupt",
     "LedgerError",
@@ -59,3 +60,7 @@ class LedgerError(TacitError, RuntimeError):
 
 class LedgerCorrupt(LedgerError):
     """A ledger file is damaged, edited or rolled back; no budget is granted from it."""
+
+
+class ClusterError(TacitError, RuntimeError):
+    """A cluster that holds the records does not answer, or answers for other records than before."""

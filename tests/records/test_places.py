@@ -18,6 +18,8 @@ NAMES = ours(PLACES)
 RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(31, 3)), RNG.choice([-1.0, 1.0], size=31)
 
+pytestmark = pytest.mark.usefixtures("cluster")
+
 
 def place(name: str) -> Records:
     cls = PLACES[name]

@@ -32,9 +32,7 @@ def elsewhere(module: str, name: str) -> object:
 
 
 OBJECTS = {
-    "Dask DataFrame": (elsewhere("dask.dataframe.dask_expr._collection", "DataFrame"), "to_parquet"),
-    "Dask array": (elsewhere("dask.array.core", "Array"), "memory map"),
-    "Dask bag": (elsewhere("dask.bag.core", "Bag"), "to_parquet"),
+    "Dask Series": (elsewhere("dask.dataframe.dask_expr._collection", "Series"), "pass the frame"),
     "Spark DataFrame": (elsewhere("pyspark.sql.dataframe", "DataFrame"), "write.parquet"),
     "Ray Dataset": (elsewhere("ray.data.dataset", "Dataset"), "write_parquet"),
     "cuDF DataFrame": (elsewhere("cudf.core.dataframe", "DataFrame"), "to_arrow"),

@@ -12,8 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 from tacit.errors import InvalidInput, NotCovered
 from tacit.inputs.tables import class_list
 from tacit.mechanism import FullBatch, Mechanism, Plan
-from tacit.records import Header, Records, Streamed
-from tacit.records.streamed import TICKS
+from tacit.records import Header, Opened, Records
+from tacit.records.opened import TICKS
 
 __all__ = [
     "as_column",
@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-def checked_records(records: Records, **besides: Any) -> Streamed:
+def checked_records(records: Records, **besides: Any) -> Opened:
     """Records that were opened, and nothing beside them.
 
     Args:
@@ -44,12 +44,12 @@ def checked_records(records: Records, **besides: Any) -> Streamed:
     for name, value in besides.items():
         if value is not None:
             raise InvalidInput(f"{name} has no effect beside records: {ways.get(name, 'leave it out')}")
-    if not isinstance(records, Streamed):
+    if not isinstance(records, Opened):
         raise InvalidInput(f"{type(records).__name__} are records without a header: pass what open_records returns")
     return records
 
 
-def header_of(records: Streamed, *, target: bool, classify: bool = False) -> Header:
+def header_of(records: Opened, *, target: bool, classify: bool = False) -> Header:
     """The header of records for a fit.
 
     Args:
@@ -74,7 +74,7 @@ def header_of(records: Streamed, *, target: bool, classify: bool = False) -> Hea
     return header
 
 
-def labelled(records: Streamed, stated: Any) -> tuple[Header, Any, Records]:
+def labelled(records: Opened, stated: Any) -> tuple[Header, Any, Records]:
     """The header of records for a classification, its classes, and the records with places of labels as targets.
 
     Args:
@@ -149,7 +149,7 @@ def watched(records: Records, plan: Plan, progress: Callable[[int, int], None] |
     Returns:
         The records.
     """
-    if progress is None or not isinstance(records, Streamed):
+    if progress is None or not isinstance(records, Opened):
         return records
     passes = sum(part.steps * part.releases for part in plan.parts if isinstance(part, Mechanism))
     whole, before = TICKS * (passes + int(records.by_index)), 0  # a copy is a pass, too
@@ -176,7 +176,7 @@ def rows_to_predict(estimator: Any, records: Records) -> Iterator[NDArray[Any]]:
         InvalidInput: if they have other features.
     """
     check_is_fitted(estimator)
-    if not isinstance(records, Streamed) or records.header is None:
+    if not isinstance(records, Opened) or records.header is None:
         raise InvalidInput(f"{type(records).__name__} are records without a header: pass what open_records returns")
     names, known = records.header.names, getattr(estimator, "feature_names_in_", None)
     if records.header.width != estimator.n_features_in_:

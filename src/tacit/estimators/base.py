@@ -26,7 +26,7 @@ from tacit.inputs.parameters import check_parameters, parse_memory
 from tacit.inputs.tables import validate_table
 from tacit.ledger import Ledger
 from tacit.mechanism import Adjacency, Arithmetic, Plan
-from tacit.records import InMemory, Persons, Records, Streamed
+from tacit.records import InMemory, Opened, Persons, Records
 from tacit.records.persons import check_weighting
 from tacit.release import Session, open_session
 from tacit.release.queries import BoundedSum, One
@@ -120,7 +120,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     def _fitted(self, planned: Any, solution: Any, table: Table) -> dict[str, Any]:
         """Fitted attributes (without certificate and notes) from a solution."""
 
-    def _see(self, records: Streamed) -> tuple[Table, Records]:
+    def _see(self, records: Opened) -> tuple[Table, Records]:
         """The table that a fit on such records would see, and the records as it sees them; from types alone.
 
         Raises:
@@ -198,7 +198,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
                 ledger=self.ledger,
                 random_state=self.random_state,
                 note=self._note(),
-                progress=None if isinstance(records, Streamed) else progress,  # which told the records
+                progress=None if isinstance(records, Opened) else progress,  # which told the records
             ) as session,
         ):
             if draft._counts_first(table, budget):
@@ -349,7 +349,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _progress(self, records: Records | None = None) -> Any:
         """Whether to show a bar; passes over streamed records are long, so that a terminal shows one."""
-        return getattr(self, "progress", None if isinstance(records, Streamed) else False)
+        return getattr(self, "progress", None if isinstance(records, Opened) else False)
 
     def _certified(self, planned: Planned, budget: Budget) -> Certificate:
         """Certify the plan, and refuse one that costs more than the budget."""

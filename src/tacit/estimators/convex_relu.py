@@ -20,7 +20,7 @@ from tacit.inputs.tables import columns_of, validate_table
 from tacit.ledger import Ledger
 from tacit.maps import ReluGates, Shorten, TargetBounds, target_bounds
 from tacit.problem import OutputLoss, SquaredOutputs
-from tacit.records import Records, Streamed
+from tacit.records import Opened, Records
 from tacit.release import Query
 from tacit.release.queries import GatedOutputs, open_gates
 from tacit.release.queries.outputs import widest
@@ -266,7 +266,7 @@ class DPConvexReLURegressor(RegressorMixin, _Gated):  # type: ignore[misc]
         table = Table(n, p, dtype=X.dtype, outputs=columns.shape[1], single_target=np.ndim(y) == 1)
         return table, X, columns
 
-    def _see(self, records: Streamed) -> tuple[Table, Records]:
+    def _see(self, records: Opened) -> tuple[Table, Records]:
         header = header_of(records, target=True)
         return Table(records.n, header.width, dtype=header.dtype), records.through(target=as_column)
 

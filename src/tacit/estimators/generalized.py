@@ -13,7 +13,7 @@ from tacit.estimators.linear import Coefficients, LinearClassifier, LinearFit, L
 from tacit.ledger import Ledger
 from tacit.maps import target_bounds
 from tacit.problem import Loss, Penalty, loss_named, penalty_named
-from tacit.records import Records, Streamed
+from tacit.records import Opened, Records
 from tacit.solvers import Solver
 
 __all__ = ["DPGeneralizedLinear"]
@@ -130,7 +130,7 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
         self._check_unused()
         return self._kind._read(self, X, y)
 
-    def _see(self, records: Streamed) -> tuple[Table, Records]:
+    def _see(self, records: Opened) -> tuple[Table, Records]:
         self._check_unused()
         return self._kind._see(self, records)
 

@@ -22,7 +22,7 @@ from tacit.inputs.tables import class_list, encode_labels, numbers_of, validate_
 from tacit.maps import FeatureBounds, TargetBounds, feature_bounds, target_bounds
 from tacit.mechanism import Adjacency, Plan
 from tacit.problem import Facts, Loss, Penalty, Problem, elastic_net
-from tacit.records import Records, Streamed
+from tacit.records import Opened, Records
 from tacit.release import Session
 from tacit.solvers import Budget, Solution, Solver, solver_factory
 
@@ -291,7 +291,7 @@ class LinearRegressor(RegressorMixin, LinearModel):  # type: ignore[misc]
         n, p = X.shape
         return Table(n, p, sparse.issparse(X), X.dtype), X, numbers_of(y)
 
-    def _see(self, records: Streamed) -> tuple[Table, Records]:
+    def _see(self, records: Opened) -> tuple[Table, Records]:
         self._check_given("target_bounds")
         header = header_of(records, target=True)
         return Table(records.n, header.width, dtype=header.dtype), records
@@ -331,7 +331,7 @@ class LinearClassifier(ClassifierMixin, LinearModel):  # type: ignore[misc]
         n, p = X.shape
         return Table(n, p, sparse.issparse(X), X.dtype, len(classes), classes, marks), X, index
 
-    def _see(self, records: Streamed) -> tuple[Table, Records]:
+    def _see(self, records: Opened) -> tuple[Table, Records]:
         self._check_given()
         header, classes, seen = labelled(records, self.classes)
         return Table(seen.n, header.width, dtype=header.dtype, outputs=len(classes), classes=classes), seen

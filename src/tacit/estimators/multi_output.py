@@ -24,7 +24,7 @@ from tacit.maps.chain import PUBLIC_VALUE, transformed
 from tacit.maps.steps import parts
 from tacit.mechanism import Plan, batch_count
 from tacit.problem import OUTPUT_LOSSES, OutputLoss
-from tacit.records import Records, Streamed
+from tacit.records import Opened, Records
 from tacit.release import Query, Session
 from tacit.solvers import Budget
 from tacit.solvers.hidden import CyclicNumbers, HiddenDescent, OutputProblem
@@ -313,7 +313,7 @@ class OutputClassifier(ClassifierMixin, OutputModel):  # type: ignore[misc]
         table = Table(n, p, dtype=X.dtype, outputs=len(classes), classes=classes, marks=marks)
         return table, X, index
 
-    def _see(self, records: Streamed) -> tuple[Table, Records]:
+    def _see(self, records: Opened) -> tuple[Table, Records]:
         header, classes, seen = labelled(records, self.classes)
         return Table(seen.n, header.width, dtype=header.dtype, outputs=len(classes), classes=classes), seen
 

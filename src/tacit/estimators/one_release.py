@@ -15,7 +15,7 @@ from tacit.estimators.base import PrivateEstimator, Table
 from tacit.inputs.tables import validate_shape, validate_table
 from tacit.maps import Columns, FeatureBounds
 from tacit.mechanism import Adjacency, Mechanism, Plan
-from tacit.records import InMemory, Persons, Records, Streamed
+from tacit.records import InMemory, Opened, Persons, Records
 from tacit.release import Query, Session
 from tacit.release.queries import CountedSum, HistogramSum, MomentSum, VectorSum
 from tacit.solvers.base import Budget
@@ -153,7 +153,7 @@ class OneRelease(PrivateEstimator):
     def _read(self, X: Any, y: Any) -> tuple[Table, Any, Any]:
         return Table(*validate_shape(self, X, column=self.column)), X, None
 
-    def _see(self, records: Streamed) -> tuple[Table, Records]:
+    def _see(self, records: Opened) -> tuple[Table, Records]:
         seen = records.without_target().in_type(np.float64)
         return Table(seen.n, header_of(records, target=False).width), seen
 

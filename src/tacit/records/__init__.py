@@ -4,6 +4,7 @@ from tacit._registry import load_folder
 from tacit.records.base import PLACES, Header, Records, TargetMap, row_weights
 from tacit.records.integers import Integers
 from tacit.records.memory import InMemory
+from tacit.records.opened import Opened
 from tacit.records.opening import open_records
 from tacit.records.persons import MAX_ROWS, Persons, Shares
 from tacit.records.rows import Design, Mapped, Rows
@@ -19,6 +20,7 @@ __all__ = [
     "InMemory",
     "Integers",
     "Mapped",
+    "Opened",
     "Persons",
     "Records",
     "Rows",

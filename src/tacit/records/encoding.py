@@ -20,7 +20,7 @@ from tacit.records.persons import id_tags
 from tacit.records.schema import Categories, Feature, Label, Numbers, Schema, check_names
 from tacit.records.sources import Coded, Column, Field, Source
 
-__all__ = ["Encoder", "Part", "check_columns", "check_type", "plain_features"]
+__all__ = ["Encoder", "Part", "check_columns", "check_type", "column_tags", "plain_features"]
 
 Array = NDArray[np.float64]
 Bad = NDArray[np.bool_]
@@ -131,7 +131,7 @@ class Encoder:
             (rows, 2).
         """
         assert self.person is not None
-        tags, missing = _id_tags(columns[self.person])
+        tags, missing = column_tags(columns[self.person])
         if faults is None:
             return tags[~missing]
         faults.add(missing, lambda: InvalidInput(f"column {self.person!r} has missing ids: drop these rows"))
@@ -234,7 +234,7 @@ def _is_missing(text: str | None) -> bool:
 # -- persons ----------------------------------------------------------------------------------------------
 
 
-def _id_tags(column: Column) -> tuple[NDArray[np.uint64], Bad]:
+def column_tags(column: Column) -> tuple[NDArray[np.uint64], Bad]:
     """Digests of ids, and where they are missing: whole numbers by value, all others by their text."""
     if isinstance(column, Coded):
         words = id_tags(np.array([*(word.strip() for word in column.words), ""], object))

@@ -11,9 +11,12 @@ import numpy as np
 from tacit.errors import InvalidInput
 from tacit.inputs.parameters import parse_memory
 from tacit.records.base import Records
+from tacit.records.clustered import Clustered
 from tacit.records.encoding import Encoder, check_columns, check_type, plain_features
+from tacit.records.opened import Opened
 from tacit.records.schema import Categories, Schema
 from tacit.records.sources import Source, find_source
+from tacit.records.sources.dask import DaskSource
 from tacit.records.streamed import MEMORY, Streamed
 
 __all__ = ["open_records"]
@@ -30,7 +33,7 @@ def open_records(
     memory: int | str = MEMORY,
     scratch: bool | str | Path | None = None,
     separator: str = ",",
-) -> Streamed:
+) -> Opened:
     """Open a table that need not fit into memory; ``fit`` and ``predict`` of an estimator then take it.
 
     Nothing of what a row holds is read here, or before a fit is paid for; names, types and the number of rows are (one
@@ -40,7 +43,8 @@ def open_records(
     Args:
         source: a path of a Parquet or CSV file (gzipped, too) or of a folder of them; a pyarrow Table, Dataset or
             RecordBatchReader; a Polars DataFrame or LazyFrame; a DuckDB relation; a pandas frame; a numpy array or
-            memory map; anything with ``__arrow_c_stream__``.
+            memory map; anything with ``__arrow_c_stream__``. On a cluster of Dask (docs/on_a_cluster.md): a DataFrame,
+            an array, or a bag or list of paths that its workers read; rows stay there.
         target: the column to predict (of an array, its number); None for that of the schema, if it names one.
         person: the column of ids that say whose each row is; the certificate is then about persons. None for that of
             the schema, if it names one.
@@ -76,6 +80,10 @@ def open_records(
     folder = Path(scratch) if isinstance(scratch, str | Path) else None
     if folder is not None and not folder.is_dir():
         raise InvalidInput(f"scratch: the folder {str(folder)!r} does not exist: create it first")
+    if isinstance(found, DaskSource):
+        if scratch is not None:
+            raise InvalidInput("scratch has no effect on a cluster, whose workers hold the records: leave it out")
+        return Clustered(found, encoder, classes)
     copied = found.slow if scratch is None else bool(scratch)
     if found.once and scratch is False:
         raise InvalidInput(f"source is {found.what}, which can be read once: leave scratch out, so that it is copied")

@@ -26,7 +26,17 @@ from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.kernels.siphash import row_tags
 
-__all__ = ["MAX_ROWS", "WEIGHTINGS", "Persons", "Shares", "check_weighting", "id_tags", "row_shares", "tag_order"]
+__all__ = [
+    "MAX_ROWS",
+    "WEIGHTINGS",
+    "Persons",
+    "Shares",
+    "check_weighting",
+    "id_tags",
+    "keyed_tags",
+    "row_shares",
+    "tag_order",
+]
 
 Array = NDArray[np.float64]
 Words = NDArray[np.uint64]
@@ -219,10 +229,23 @@ def tag_order(tags: Words, key: Words) -> NDArray[np.intp]:
     Returns:
         (n,), numbers from 0 to n − 1.
     """
-    both = [row_tags(np.ascontiguousarray(tags.T), key ^ np.uint64(word)) for word in (0, 1)]
+    keyed = keyed_tags(tags, key)
     out = np.empty(len(tags), np.intp)
-    out[np.lexsort(both)] = np.arange(len(tags))
+    out[np.lexsort((keyed[:, 0], keyed[:, 1]))] = np.arange(len(tags))
     return out
+
+
+def keyed_tags(tags: Words, key: Words) -> Words:
+    """Tags of tags under a key: without it they tell neither ids nor the order of others.
+
+    Args:
+        tags: (n, 2).
+        key: (2,), secret.
+
+    Returns:
+        (n, 2).
+    """
+    return np.stack([row_tags(np.ascontiguousarray(tags.T), key ^ np.uint64(word)) for word in (0, 1)], axis=1)
 
 
 def check_weighting(weighting: object, max_rows: object) -> None:

@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from tacit.errors import InvalidInput
 from tacit.inputs.tables import class_list
-from tacit.maps import RowMap
-from tacit.records.base import Asked, Header, Records, Sums, TargetMap, row_weights
-from tacit.records.encoding import Encoder, Part, check_type
+from tacit.records.base import Asked, Sums, row_weights
+from tacit.records.encoding import Encoder, Part
 from tacit.records.keeping import Keeper
 from tacit.records.kept import Kept
 from tacit.records.memory import part_rows
+from tacit.records.opened import TICKS, Opened, as_type, no_records
 from tacit.records.owners import Owners, People, people_of
-from tacit.records.rows import Mapped, Rows
+from tacit.records.rows import Rows
 from tacit.records.schema import Label, Numbers
 from tacit.records.scratch import Scratch
 from tacit.records.sources import Source, find_source
@@ -32,8 +32,6 @@ MEMORY = 128 * 2**20
 """Bytes of a scratch copy that stay in memory, unless the user says otherwise."""
 BESIDES = ("y", "lost", "tags")
 """What is read of a part of the copy in every pass; features are if a query looks at them."""
-TICKS = 1000
-"""Steps of a progress bar in one pass: how many rows there are does not show."""
 
 
 class _Store:
@@ -142,22 +140,12 @@ class _Store:
             yield last
 
 
-def no_records(source: Source) -> str:
-    """What to say about a table without rows."""
-    return f"{source.what} has a header but no records: add the data below it"
-
-
 def _features(copied: Scratch, k: int) -> NDArray[Any]:
     return copied.part(k, ["X"])["X"]
 
 
 def _part(arrays: dict[str, Any]) -> Part:
     return Part(arrays["X"], arrays.get("y"), arrays["lost"], arrays.get("tags"))
-
-
-def _as_type(X: Any, dtype: Any) -> NDArray[Any]:
-    """Features of another type, read now if they were not."""
-    return np.asarray((X() if callable(X) else X).astype(dtype, copy=False))
 
 
 def _cut(part: Part, rows: slice) -> Part:
@@ -171,7 +159,7 @@ def _joined(parts: list[Part]) -> Part:
     return _part({name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
 
-class Streamed(Records):
+class Streamed(Opened):
     """A table that is read part by part (``tacit.open_records`` makes one).
 
     Batches are drawn by the rows' places. What a query derives from a part (norms, integers) goes with the part, so
@@ -195,15 +183,8 @@ class Streamed(Records):
         folder: Path | None = None,
         classes: tuple[Label, ...] | None = None,
     ) -> None:
-        field = next((one for one in source.fields if one.name == encoder.target), None)
-        self.header = Header(
-            encoder.names if source.named else None, len(encoder.names), np.dtype(encoder.dtype), field, classes
-        )
+        super().__init__(source, encoder, classes)
         self._store = _Store(source, encoder, copied, memory, folder)
-        self._encoder, self._dtype = encoder, np.dtype(encoder.dtype)
-        self._maps: tuple[RowMap, ...] = ()
-        self._targets: tuple[TargetMap, ...] = ()
-        self._tick: Callable[[int], None] | None = None
         self._owners: Owners | None = None
 
     @property
@@ -215,11 +196,6 @@ class Streamed(Records):
     def _length(self) -> int:
         """How many rows there are; secret where they belong to persons."""
         return self._store.count(self._encoder)
-
-    @property
-    def has_persons(self) -> bool:
-        """Whether a column says whose each row is."""
-        return self._encoder.person is not None
 
     @property
     def by_person(self) -> bool:  # type: ignore[override]
@@ -238,45 +214,8 @@ class Streamed(Records):
 
     # -- views ------------------------------------------------------------------------------------------------
 
-    def through(self, features: RowMap | None = None, target: TargetMap | None = None) -> Streamed:
-        """The same table through one more map."""
-        out = copy.copy(self)
-        out._maps = self._maps if features is None else (*self._maps, features)
-        out._targets = self._targets if target is None else (*self._targets, target)
-        return out
-
-    def labelled(self, classes: NDArray[Any]) -> Streamed:
-        """The same table, its targets the places of their labels among the classes; other labels count as nothing.
-
-        Args:
-            classes: public.
-
-        Returns:
-            The view.
-        """
-        assert self.header is not None
-        out, field = copy.copy(self), self.header.target
-        assert field is not None
-        labels = tuple(classes.tolist())
-        check_type(self._store.source, field, labels)
-        out._encoder = dataclasses.replace(self._encoder, classes=labels)
-        return out
-
-    def without_target(self) -> Streamed:
-        """The same features alone."""
-        out = copy.copy(self)
-        out._encoder = dataclasses.replace(self._encoder, target=None, classes=None)
-        return out
-
     def of_persons(self, least: int = 1) -> Streamed:
-        """The same table, for one fit: records are persons, who are counted here.
-
-        Args:
-            least: the number of rows that a person is taken to have at least.
-
-        Returns:
-            The view.
-        """
+        """The same table, for one fit: records are persons, who are counted here."""
         out = copy.copy(self)
         out._owners = Owners(self._store.people(self._encoder), least)
         return out
@@ -285,18 +224,6 @@ class Streamed(Records):
         """Number persons by this secret."""
         if self._owners is not None:
             self._owners.key(rng)
-
-    def in_type(self, dtype: Any) -> Streamed:
-        """The same table with features of another type."""
-        out = copy.copy(self)
-        out._dtype = np.dtype(dtype)
-        return out
-
-    def watched(self, tick: Callable[[int], None] | None) -> Streamed:
-        """The same table; ``tick`` is called with thousandths of passes."""
-        out = copy.copy(self)
-        out._tick = tick
-        return out
 
     # -- what the release layer asks --------------------------------------------------------------------------
 
@@ -357,18 +284,11 @@ class Streamed(Records):
             self._store.copy(self._encoder, tick=None if tick is None else lambda done: tick(TICKS * done // n))
 
     def _rows(self, part: Part, kept: Kept | None = None) -> Rows:
-        lost = part.lost
-        y: Any = part.y
-        if y is not None and self._encoder.classes is not None:
-            y = y.astype(np.intp)
-        for target in self._targets:
-            y = target(y)
-        shares = None
-        if self._owners is not None:
-            assert part.tags is not None
-            shares, lost = self._owners.shares(part.tags, lost)
-        X = functools.partial(_as_type, part.X, self._dtype)
-        return Rows(Mapped(X, self._maps, rows=len(part)), y, kept, shares=shares, lost=lost if lost.any() else None)
+        if self._owners is None:
+            return self._view.rows(part, kept)
+        assert part.tags is not None
+        shares, lost = self._owners.shares(part.tags, part.lost)
+        return self._view.rows(dataclasses.replace(part, lost=lost), kept, shares)
 
     # -- beside fits ------------------------------------------------------------------------------------------
 
@@ -380,7 +300,7 @@ class Streamed(Records):
         self._store.copy(seen._encoder, strict=True)
 
     def features(self) -> Iterator[NDArray[Any]]:
-        """Features of all rows in their order, for predictions: no privacy is promised to them.
+        """Features of all rows in their order, for predictions; a stream that is read once is read from its copy.
 
         Yields:
             Some rows at a time.
@@ -388,19 +308,14 @@ class Streamed(Records):
         Raises:
             InvalidInput: if a value is missing, or of another type than the model needs.
         """
-        store, encoder = self._store, dataclasses.replace(self._encoder, target=None, classes=None, person=None)
-        if not store.source.once:
-            empty = True
-            for columns in store.source.batches(encoder.wanted):
-                yield encoder(columns, strict=True).X.astype(self._dtype, copy=False)
-                empty = False
-            if empty:
-                raise InvalidInput(no_records(store.source))
+        if not self._source.once:
+            yield from super().features()
             return
+        store, encoder = self._store, dataclasses.replace(self._encoder, target=None, classes=None, person=None)
         for part in store.parts(encoder if store.encoder_of_copy is None else store.encoder_of_copy):
             if part.lost.any():
                 raise InvalidInput("a row has missing values: fill them in, or state in a schema what stands for them")
-            yield _as_type(part.X, self._dtype)
+            yield as_type(part.X, self._dtype)
 
     @classmethod
     def example(cls, X: Any, y: Any) -> Streamed:

@@ -23,7 +23,7 @@ from tacit.estimators.files import load_model_and_extra, save_model
 from tacit.estimators.progress import watching
 from tacit.ledger import Ledger
 from tacit.mechanism import Adjacency
-from tacit.records import open_records
+from tacit.records import Streamed, open_records
 from tacit.records.encoding import check_columns
 from tacit.records.schema import Schema
 from tacit.records.sources import find_source
@@ -222,7 +222,8 @@ def fit_table(
     model: Any = cls(**_parameters(cls, kind, options), **public)
     check_columns(source, schema, [name for name in (target, person) if name is not None])
     records = open_records(data, target, person, schema, scratch=True, separator=separator)
-    records.copy_now()
+    if isinstance(records, Streamed):
+        records.copy_now()
     with watching(model, progress):
         model.fit(records)
     # How many rows persons have is secret; how many persons there are is what the promise is about.
