@@ -41,6 +41,21 @@ class _Sign:
 
 
 @dataclass(frozen=True, eq=False)
+class Units:
+    """What the default of a penalty is measured by, public or released.
+
+    Attributes:
+        n: the number of records; noisy where that is secret.
+        features: half of the range of each feature by its bounds (1 for bounds that leave no choice).
+        target: half of the range of the target, or what it is divided by; 1 for labels.
+    """
+
+    n: int
+    features: Array
+    target: float
+
+
+@dataclass(frozen=True, eq=False)
 class Coefficients:
     """One linear function in the user's units.
 
@@ -149,9 +164,14 @@ class LinearModel(PrivateEstimator):
         """The loss, in mapped units of its targets."""
         return self.default_loss
 
-    def _penalty(self, size: int) -> Penalty:
+    def _default_alpha(self, units: Units) -> float:
+        """α of scikit-learn's default, beside the mean loss of mapped targets: 1/n is C = 1, or a ridge of 1."""
+        return 1 / units.n
+
+    def _penalty(self, size: int, units: Units) -> Penalty:
         """The penalty on the user's coefficients."""
-        return elastic_net(size, self.alpha, self.l1_ratio)
+        alpha = self._default_alpha(units) if self.alpha is None else self.alpha
+        return elastic_net(size, alpha, self.l1_ratio)
 
     def _targets(self, table: Table, loss: Loss) -> tuple[Any, ...]:
         """The map of the target of each linear function."""
@@ -179,7 +199,8 @@ class LinearModel(PrivateEstimator):
         choose = solver_factory(self.solver, self.max_passes, self.clip)
         targets = self._targets(table, loss)
         scale = targets[0].scale if isinstance(targets[0], TargetBounds) and loss.equivariant else 1.0
-        penalty, units = self._penalty(table.p), features.safe_scale
+        known = Units(max(table.n, 1), features.safe_scale, targets[0].scale if hasattr(targets[0], "scale") else 1.0)
+        penalty, units = self._penalty(table.p, known), features.safe_scale
         if self.fit_intercept:
             penalty, units = penalty.with_free_intercept(), np.concatenate([[1.0], units])
         found = features.range()
