@@ -1,6 +1,7 @@
 """Registered queries: with the session, all the code that reads records."""
 
 from tacit._registry import load_folder
+from tacit.release.queries.columns import ColumnsWithin
 from tacit.release.queries.coordinates import Blocks, CoordinateSweep
 from tacit.release.queries.factors import ItemFactors, ItemStatistic, PersonFactors
 from tacit.release.queries.gradient import LossGradient
@@ -15,6 +16,7 @@ from tacit.release.queries.values import (
     BoundedSum,
     Curvature,
     One,
+    Projection,
     SlopeNorm,
     SquaredSlope,
     Statistic,
@@ -30,6 +32,7 @@ __all__ = [
     "BlockNetwork",
     "Blocks",
     "BoundedSum",
+    "ColumnsWithin",
     "CoordinateSweep",
     "CountedSum",
     "Curvature",
@@ -44,6 +47,7 @@ __all__ = [
     "MomentSum",
     "One",
     "PersonFactors",
+    "Projection",
     "Score",
     "SlopeNorm",
     "SquareSum",
