@@ -64,12 +64,14 @@ class Coefficients:
         intercept: the constant.
         standard_errors: of coef, from the privacy noise alone, or None.
         notes: what a user should know.
+        within: (2, features), the interval of each feature to which rows are clipped.
     """
 
     coef: Array
     intercept: float
     standard_errors: Array | None
     notes: tuple[str, ...]
+    within: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,7 +116,17 @@ class LinearFit:
         coef = solution.v[first:] * ratio
         constant = shift + scale * solution.v[0] - coef @ self.features.centre if first else 0.0
         errors = solution.standard_errors
-        return Coefficients(coef, float(constant), None if errors is None else errors[first:] * ratio, solution.notes)
+        errors = None if errors is None else errors[first:] * ratio
+        return Coefficients(coef, float(constant), errors, solution.notes, self._within(solution))
+
+    def _within(self, solution: Solution) -> Array:
+        """The public bounds, or what the solver found within them, in the user's units."""
+        low, high = self.features.low, self.features.high
+        if solution.within is None:
+            return np.stack([low, high])
+        centre, scale, first = self.features.centre, self.features.safe_scale, int(self.problem.intercept)
+        ends = [np.clip(centre + scale * end[first:], low, high) for end in solution.within]
+        return np.where(self.features.fixed, np.stack([low, high]), np.stack(ends))
 
 
 class LinearModel(PrivateEstimator):
@@ -122,8 +134,10 @@ class LinearModel(PrivateEstimator):
 
     Attributes:
         coef_: coefficients in the units of X.
-        feature_bounds_: (2, features), the public bounds to which rows are clipped, in fits and predictions alike.
+        feature_bounds_: (2, features), the public bounds.
         intercept_: constant term(s).
+        clipped_to_: (functions, 2, features), the public bounds, or released intervals within them that hold the data:
+            rows are clipped to these, in fits and predictions alike.
         coef_standard_errors_: of the coefficients, from the privacy noise alone; None where the solver knows none.
         solver_: the name of the solver that ran.
     """
@@ -138,6 +152,7 @@ class LinearModel(PrivateEstimator):
     coef_standard_errors_: Array | None
     intercept_: Any
     feature_bounds_: Array
+    clipped_to_: Array
     secret_count = True
     alpha: float | None
     l1_ratio: float | None = 0.0
@@ -228,6 +243,7 @@ class LinearModel(PrivateEstimator):
             "solver_": planned.solver.name,
             "notes_": tuple(dict.fromkeys(notes)),
             "feature_bounds_": bounds,
+            "clipped_to_": np.stack([one.within for one in solution]),
         }
 
     def _check_fitted(self) -> None:
@@ -238,6 +254,10 @@ class LinearModel(PrivateEstimator):
         if getattr(self, "coef_standard_errors_", None) is not None:
             check_numbers("coef_standard_errors_", self.coef_standard_errors_, (*heads, p))
         check_numbers("feature_bounds_", getattr(self, "feature_bounds_", None), (2, p))
+        check_numbers("clipped_to_", getattr(self, "clipped_to_", None), (heads[0] if heads else 1, 2, p))
+        low, high = self.clipped_to_[:, 0], self.clipped_to_[:, 1]
+        if (low > high).any() or (low < self.feature_bounds_[0]).any() or (high > self.feature_bounds_[1]).any():
+            raise InvalidInput(f"clipped_to_ does not lie within feature_bounds_: {CHANGED}")
         if not np.array_equal(np.stack(bounds_of("feature_bounds", self.feature_bounds, p)), self.feature_bounds_):
             raise InvalidInput(f"feature_bounds_ is not what feature_bounds says: {CHANGED}")
         fitted = len(self.certificate_.plan) - int(Adjacency.parse(self.adjacency) is Adjacency.ADD_REMOVE)
@@ -249,11 +269,16 @@ class LinearModel(PrivateEstimator):
         return ()
 
     def _scores(self, X: Any) -> Array:
-        """Xw + b of rows within the public bounds: what the model was fitted to."""
+        """Xw + b of rows within the intervals of ``clipped_to_``: what each function was fitted to."""
         check_is_fitted(self)
         X = validate_table(self, X, accept_sparse="csr", reset=False)
-        rows = FeatureBounds.between(*self.feature_bounds_).clip(X)
-        return np.asarray(rows @ np.atleast_2d(self.coef_).T + np.atleast_1d(self.intercept_), np.float64)
+        coef, ends = np.atleast_2d(self.coef_), self.clipped_to_
+        if (ends == ends[0]).all():
+            scores = FeatureBounds.between(*ends[0]).clip(X) @ coef.T
+        else:
+            own = [FeatureBounds.between(*end).clip(X) @ w for end, w in zip(ends, coef, strict=True)]
+            scores = np.stack(own, axis=1)
+        return np.asarray(scores + np.atleast_1d(self.intercept_), np.float64)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -50,6 +50,8 @@ Array = NDArray[np.float64]
 
 MIN_SIGNAL, RELIABLE_SIGNAL = 3.0, 20.0
 """x below the first: only a constant model is released; below the second the fit is called unreliable."""
+LOG_SIGNAL = 8.0
+"""The first of these for losses whose predictions are exponentials: errors of slopes do harm there."""
 MEANS_SIGNAL, MEANS_RECORDS = (1.0, 8.0), 30.0
 """Two classes at x in this range, and with nμ above this: only the direction between their means is learned."""
 SMALL_SIGNAL = 30.0
@@ -123,7 +125,7 @@ class MetricDescent(Solver):
         own = self.steps is not None or self.clip is not None
         if problem.loss.labels and not own and n_mu >= MEANS_RECORDS and MEANS_SIGNAL[0] <= x < MEANS_SIGNAL[1]:
             return ClassMeans()
-        return ConstantModel() if x < MIN_SIGNAL else None
+        return ConstantModel() if x < (LOG_SIGNAL if problem.loss.positive else MIN_SIGNAL) else None
 
     def solve(self, problem: Problem, budget: Budget, session: Session) -> Solution:
         """The stages, in order; each is one release and post-processing of what came before."""
@@ -132,6 +134,8 @@ class MetricDescent(Solver):
         s, loss = _Settings.of(self, problem, budget), problem.loss
         standard = _standard(session, s, problem)
         centre, scale = _target_units(session, s, problem, standard)
+        if standard.clip is not None:
+            session = session.through(standard.clip)
         features = session.through(standard.map, AffineTarget(centre, scale) if loss.equivariant else None)
         seen = problem.in_units(scale, standard.map.scale)
         loss, penalty = seen.loss, seen.penalty
@@ -155,7 +159,8 @@ class MetricDescent(Solver):
         v = standard.back(u, intercept=problem.intercept) * scale
         if problem.intercept:
             v[0] += centre
-        return Solution(v, errors, () if s.x >= RELIABLE_SIGNAL else (_unreliable(s.x),))
+        within = None if standard.clip is None else (standard.clip.low, standard.clip.high)
+        return Solution(v, errors, () if s.x >= RELIABLE_SIGNAL else (_unreliable(s.x),), within)
 
 
 def _signal(problem: Problem, budget: Budget) -> float:
@@ -263,7 +268,9 @@ class _Target:
 def _standard(session: Session, s: _Settings, problem: Problem) -> Standard:
     """Moments; where the mean target was released by itself, that one."""
     if "location" in s.stages:
-        return standardise(session, s.part("moments"), problem, located(session, s.part("location"), problem))
+        found = located(session, s.part("location"), problem)
+        standard = standardise(session, s.part("moments"), problem, found)
+        return replace(standard, clip=found.clip()) if found.narrower(problem) else standard
     share, noise = target_share(session, s.part("target mean"), problem)
     standard = standardise(session, s.part("moments"), problem)
     low, high = problem.loss.target_range

@@ -10,7 +10,7 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import isotonic_regression
 
 from tacit.kernels.quadratic import minimise_quadratic
-from tacit.maps import Standardise
+from tacit.maps import FeatureBounds, Standardise
 from tacit.problem import ElasticNet, Penalty, Problem
 from tacit.release import Session
 from tacit.release.queries import AtMost, BoundedSum, ColumnsWithin, MomentSum, Statistic, TargetShare
@@ -84,6 +84,7 @@ class Standard:
         target_variance: of the target, possibly negative: noise is not hidden here.
         noise: the standard deviation of a released mean, for features in [−1, 1].
         target_half: half of the range in which the target was measured: its released mean has noise · target_half.
+        clip: what keeps features within released intervals, or None.
     """
 
     map: Standardise
@@ -92,6 +93,7 @@ class Standard:
     target_variance: float
     noise: float
     target_half: float = 1.0
+    clip: FeatureBounds | None = None
 
     def back(self, u: Array, *, intercept: bool) -> Array:
         """Coefficients of mapped features from those of standardised ones."""
@@ -112,6 +114,18 @@ class Located:
 
     low: Array
     high: Array
+
+    def narrower(self, problem: Problem) -> bool:
+        """Whether a feature lost some of its bounds."""
+        return bool(
+            (self.high - self.low < Located.by_bounds(problem).high - Located.by_bounds(problem).low)[:-1].any()
+        )
+
+    def clip(self) -> FeatureBounds:
+        """The features, within their intervals, in the same units."""
+        low, high = self.low[:-1], self.high[:-1]
+        farthest = float(np.maximum(np.abs(low), np.abs(high)).max(initial=1.0))
+        return FeatureBounds(low, high, np.zeros(len(low)), np.ones(len(low)), reach=farthest)
 
     @classmethod
     def by_bounds(cls, problem: Problem) -> Located:
@@ -199,11 +213,11 @@ def noisy_quantile(session: Session, part: int, of: Statistic, level: float, low
     return (low + high) / 2
 
 
-LOCATIONS = 10, 5
-"""Bisections for medians, which halve the bounds, and for distances from them, which halve ten octaves."""
+LOCATIONS = 14, 6
+"""Bisections for medians, which halve the bounds, and for distances from them, which halve 14 octaves."""
 CHECK_WEIGHT = 8.0
 """The budget of the check at the end, in units of that of a bisection."""
-INSIDE, FARTHEST, OCTAVES = 0.8, 5.0, 10
+INSIDE, FARTHEST, OCTAVES = 0.8, 5.0, 14
 """The share of records within a distance, by how much of it data may be farther, and how narrow an interval may be."""
 CRUDE = 0.25
 """Bounds are narrowed if what is left is at most this share of them."""
