@@ -16,7 +16,17 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).parent
-ACCUMULATE = ("coordinate", "untuned", "defaults", "timing", "throughput", "training", "final_model", "nmf", "block_networks")
+ACCUMULATE = (
+    "coordinate",
+    "untuned",
+    "defaults",
+    "timing",
+    "throughput",
+    "training",
+    "final_model",
+    "nmf",
+    "block_networks",
+)
 ONCE = (
     "accounting",
     "audits",
