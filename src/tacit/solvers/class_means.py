@@ -32,6 +32,12 @@ SPREAD = 0.01
 FARTHEST = 8.0
 """Quartiles of scores of direction 1 are looked for within ± this."""
 NORMAL_QUARTILE = 0.6745
+FAINT = 0.02
+"""What is left of coefficients that may be all noise: hardly a probability changes, but rows can be ranked."""
+LOUDEST = 0.5
+"""By how much scores may differ from the constant one where their spread is not known."""
+ENOUGH_SIGNAL, ENOUGH_RECORDS = 1.0, 30.0
+"""X and nμ below which not even moments of the columns are paid for."""
 
 
 @described("ClassMeans")
@@ -48,6 +54,9 @@ class ClassMeans(Solver):
     4. Two quartiles of the scores in that direction: their spread says how correlated columns are, and shortens the
        coefficients by its square; their middle moves the constant.
 
+    Below x = 1 or nμ = 30 only the first and the third are paid for: bounds stand for moments, and coefficients are so
+    short that no score moves by more than ½. Rows can be ranked then; probabilities are hardly better than a constant.
+
     Formal guarantee: exact Gaussian composition over all releases.
 
     Assumptions: contributions are clipped or confined to a known set (enforced); all constants are public or functions
@@ -59,13 +68,11 @@ class ClassMeans(Solver):
     one_pass: ClassVar[bool] = True
 
     def plan(self, problem: Problem, budget: Budget) -> Plan:
-        """Four kinds of releases, by fixed shares; that of the class by the number of records."""
-        shares: dict[str, tuple[float, int]] = {
-            "class share": (_class_share(problem, budget), 1),
-            "moments": (MOMENTS, 1),
-            "lower quartile": (QUARTILES, ROUNDS),
-            "upper quartile": (QUARTILES, ROUNDS),
-        }
+        """Up to four kinds of releases, by fixed shares; that of the class by the number of records."""
+        shares: dict[str, tuple[float, int]] = {"class share": (_class_share(problem, budget), 1)}
+        if not _least(problem, budget):
+            quartile = QUARTILES, ROUNDS
+            shares |= {"moments": (MOMENTS, 1), "lower quartile": quartile, "upper quartile": quartile}
         rest = 1 - sum(share for share, _ in shares.values())
         return budget.shares({**shares, "class means": (rest, 1)})
 
@@ -73,13 +80,14 @@ class ClassMeans(Solver):
         """The stages, in order."""
         loss, p = problem.loss, problem.facts.size
         mean, start = _constant(session, problem)
-        standard, size = _standardised(session, problem)
+        least = _least(problem, budget)
+        standard, size = _by_bounds(problem) if least else _standardised(session, problem)
         features = session.through(standard)
-        g, s = _gradient(features, loss, mean, start, size, problem)
+        g, s = _gradient(features, loss, mean, start, size, problem, 1 if least else 4)
         u = start.copy()
         h = loss.expansion(mean)[0]
         u[_slopes(problem)] -= _posterior(g[_slopes(problem)], s, h)
-        u = _shortened(features, u, start, problem)
+        u = _within(u, start) if least else _shortened(features, u, start, problem)
         penalty = problem.in_units(1.0, standard.scale).penalty
         u = penalty.prox(u, 1 / h)
         v = u / standard.scale
@@ -94,8 +102,29 @@ class ClassMeans(Solver):
 
 
 def _class_share(problem: Problem, budget: Budget) -> float:
-    """The share of μ² at which π is known to 1/20, from 2 % to 20 %."""
-    return float(np.clip((20 / (problem.facts.n * budget.mu)) ** 2, 0.02, 0.2))
+    """The share of μ² at which π is known to 1/20, from 2 % to 20 % (40 % of the least budgets)."""
+    most = 0.4 if _least(problem, budget) else 0.2
+    return float(np.clip((20 / (problem.facts.n * budget.mu)) ** 2, 0.02, most))
+
+
+def _least(problem: Problem, budget: Budget) -> bool:
+    """Whether bounds must do for moments, and for the spread of scores."""
+    n_mu = problem.facts.n * budget.mu
+    return n_mu < ENOUGH_RECORDS or n_mu / problem.facts.size < ENOUGH_SIGNAL
+
+
+def _by_bounds(problem: Problem) -> tuple[Standardise, float]:
+    """Features within ±1 by their bounds, and the mean square length of a row if they were uniform."""
+    low, high = problem.facts.low, problem.facts.high
+    vary = high > low
+    mean = np.where(vary, low / 2 + high / 2, 0.0) if problem.intercept else np.zeros(len(low))
+    return Standardise(mean, np.where(vary, high / 2 - low / 2, 1.0)), float(vary.sum() / 3 + 1)
+
+
+def _within(u: Array, start: Array) -> Array:
+    """Slopes so short that no row within its bounds is moved by more than ``LOUDEST``."""
+    slopes = u - start
+    return np.asarray(start + slopes * min(1.0, LOUDEST / max(float(np.abs(slopes).sum()), 1e-300)))
 
 
 def _slopes(problem: Problem) -> slice:
@@ -145,20 +174,20 @@ def _shrunk(values: Array, vary: NDArray[np.bool_], noise: float) -> Array:
 
 
 def _gradient(
-    features: Session, loss: Loss, mean: float, start: Array, size: float, problem: Problem
+    features: Session, loss: Loss, mean: float, start: Array, size: float, problem: Problem, part: int
 ) -> tuple[Array, float]:
     """The mean gradient at the constant model, and the deviation of its noise."""
     typical = np.sqrt(max(loss.expansion(mean)[0], 1e-3))  # of a slope, for logistic regression: √(π(1 − π))
     query = LossGradient(loss, float(CLIP * np.sqrt(max(size, 1.0)) * typical))
-    sigma = features.noise_std(query, 4) / problem.facts.n
-    return features.release(query, start, 4) / problem.facts.n, sigma
+    sigma = features.noise_std(query, part) / problem.facts.n
+    return features.release(query, start, part) / problem.facts.n, sigma
 
 
 def _posterior(g: Array, s: float, h: float) -> Array:
     """H·τ²·g/(h²τ² + s²), τ² from ‖g‖² beyond what noise would make of it."""
     p = len(g)
     signal = max(float(g @ g) - (p + np.sqrt(2 * p)) * s**2, 0.0) / max(p, 1)  # h²τ²
-    return g / h * (signal / (signal + s**2) if signal else 0.0)
+    return g / h * max(signal / (signal + s**2) if signal else 0.0, FAINT)
 
 
 def _shortened(features: Session, u: Array, start: Array, problem: Problem) -> Array:

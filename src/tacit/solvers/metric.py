@@ -52,7 +52,7 @@ MIN_SIGNAL, RELIABLE_SIGNAL = 3.0, 20.0
 """x below the first: only a constant model is released; below the second the fit is called unreliable."""
 LOG_SIGNAL = 8.0
 """The first of these for losses whose predictions are exponentials: errors of slopes do harm there."""
-MEANS_SIGNAL, MEANS_RECORDS = (1.0, 8.0), 30.0
+MEANS_SIGNAL, MEANS_RECORDS = (0.3, 8.0), 5.0
 """Two classes at x in this range, and with nμ above this: only the direction between their means is learned."""
 SMALL_SIGNAL = 30.0
 """x below: the mean target is released by itself, and models of classes, counts and amounts are shrunk at the end."""
