@@ -92,7 +92,7 @@ def test_class_means_point_where_the_classes_differ():
 
 
 def test_where_there_is_no_signal_nothing_is_learned():
-    """What noise makes of nothing: mostly no slopes to speak of, and never a loss far above that of the constant model."""
+    """What noise makes of nothing: mostly no slopes to speak of, and no loss far above the constant model's."""
     worse, zero = [], 0
     for seed in range(20):
         X, y = classes(3000, 30, 0.0, seed)
