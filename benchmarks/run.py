@@ -21,6 +21,7 @@ ACCUMULATE = (
     "untuned",
     "timing",
     "fit_cost",
+    "defaults",
     "throughput",
     "training",
     "final_model",

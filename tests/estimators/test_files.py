@@ -511,7 +511,7 @@ def test_the_seed_and_the_ledger_stay_at_home(tmp_path: Path) -> None:
 
 
 RELEASED = {
-    "ridge": {"coef_", "coef_standard_errors_", "feature_bounds_", "intercept_", "notes_", "solver_"},
+    "ridge": {"clipped_to_", "coef_", "coef_standard_errors_", "feature_bounds_", "intercept_", "notes_", "solver_"},
     "dense": {"classes_", "coefs_", "network_", "notes_", "plan_"},
     "network number": {"coefs_", "network_", "notes_", "plan_", "single_target_"},
     "factors": {"components_", "notes_", "plan_"},

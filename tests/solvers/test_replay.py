@@ -179,8 +179,9 @@ def test_a_solver_plans_within_its_budget(name):
     """For all relations, whatever the number of records: estimators refuse a plan that costs more."""
     solver = solver_of(name)
     facts = Facts(500, np.array([1.0, -1.0, -1.0]), np.ones(3))
-    task = Problem(Squared(), ElasticNet.of(3), facts, intercept=True)
     view = "final_model" if solver.final_model_only else "all_iterates"
+    loss = Logistic() if "labels" in solver.needs else Squared()
+    task = Problem(loss, ElasticNet.of(3), facts, intercept=True)
     for relation in Adjacency:
         budget = Budget(1.0, 1e-6, relation, view)
         try:

@@ -38,7 +38,8 @@ class DPLogisticRegression(LinearClassifier):
     That the table is finite and of the right shape is a precondition outside the guarantee.
 
     Args:
-        alpha: α; the penalty stands beside the mean loss, on coefficients in the units of X.
+        alpha: α; the penalty stands beside the mean loss, on coefficients in the units of X. None for 1/n, which is
+            scikit-learn's default C = 1.
         l1_ratio: ρ.
         epsilon: ε.
         delta: δ; required, 1/n² is a common choice.
@@ -74,7 +75,7 @@ class DPLogisticRegression(LinearClassifier):
 
     def __init__(
         self,
-        alpha: float = 1e-3,
+        alpha: float | None = None,
         *,
         l1_ratio: float = 0.0,
         epsilon: float = 1.0,
@@ -140,7 +141,8 @@ class DPLinearSVC(LinearClassifier):
     Assumptions: as ``DPLogisticRegression``; ``width`` is public, too.
 
     Args:
-        alpha: α; the penalty stands beside the mean loss, on coefficients in the units of X.
+        alpha: α; the penalty stands beside the mean loss, on coefficients in the units of X. None for 1/n, which is
+            scikit-learn's default C = 1.
         width: of the smoothed corner; public.
 
     Everything else is as in ``DPLogisticRegression``.
@@ -150,7 +152,7 @@ class DPLinearSVC(LinearClassifier):
 
     def __init__(
         self,
-        alpha: float = 1e-3,
+        alpha: float | None = None,
         *,
         width: float = 0.5,
         epsilon: float = 1.0,

@@ -9,7 +9,7 @@ from sklearn.utils.metaestimators import available_if
 
 from tacit.errors import InvalidInput
 from tacit.estimators.base import Table
-from tacit.estimators.linear import Coefficients, LinearClassifier, LinearFit, LinearRegressor
+from tacit.estimators.linear import Coefficients, LinearClassifier, LinearFit, LinearRegressor, Units
 from tacit.ledger import Ledger
 from tacit.maps import target_bounds
 from tacit.problem import Loss, Penalty, loss_named, penalty_named
@@ -34,7 +34,7 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
     Args:
         loss: a name of ``tacit.problem.LOSSES`` or a ``Loss`` of your own.
         penalty: "none", "l1", "l2", "elasticnet", "box", "nonnegative", or a ``tacit.problem.Penalty``.
-        alpha: α, multiplies the penalty (with "box" and "nonnegative": a ridge beside it); 1e-3 if missing.
+        alpha: α, multiplies the penalty (with "box" and "nonnegative": a ridge beside it); 1/n if missing.
         l1_ratio: the ℓ1 share of "elasticnet"; a half if missing.
         box: (low, high), the limits of the coefficients for "box".
         epsilon: ε.
@@ -119,8 +119,8 @@ class DPGeneralizedLinear(LinearClassifier, LinearRegressor):
         bounds = target_bounds(self.target_bounds)
         return found.for_targets(bounds.low, bounds.high)
 
-    def _penalty(self, size: int) -> Penalty:
-        return penalty_named(self.penalty, size, self.alpha, self.l1_ratio, self.box)
+    def _penalty(self, size: int, units: Units) -> Penalty:
+        return penalty_named(self.penalty, size, self.alpha, self.l1_ratio, self.box, default=1 / units.n)
 
     @property
     def _kind(self) -> type[LinearClassifier] | type[LinearRegressor]:

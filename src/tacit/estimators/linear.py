@@ -48,6 +48,21 @@ class Sign:
 
 
 @dataclass(frozen=True, eq=False)
+class Units:
+    """What the default of a penalty is measured by, public or released.
+
+    Attributes:
+        n: the number of records; noisy where that is secret.
+        features: half of the range of each feature by its bounds (1 for bounds that leave no choice).
+        target: half of the range of the target, or what it is divided by; 1 for labels.
+    """
+
+    n: int
+    features: Array
+    target: float
+
+
+@dataclass(frozen=True, eq=False)
 class Coefficients:
     """One linear function in the user's units.
 
@@ -56,12 +71,14 @@ class Coefficients:
         intercept: the constant.
         standard_errors: of coef, from the privacy noise alone, or None.
         notes: what a user should know.
+        within: (2, features), the interval of each feature to which rows are clipped.
     """
 
     coef: Array
     intercept: float
     standard_errors: Array | None
     notes: tuple[str, ...]
+    within: Array
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,7 +123,17 @@ class LinearFit:
         coef = solution.v[first:] * ratio
         constant = shift + scale * solution.v[0] - coef @ self.features.centre if first else 0.0
         errors = solution.standard_errors
-        return Coefficients(coef, float(constant), None if errors is None else errors[first:] * ratio, solution.notes)
+        errors = None if errors is None else errors[first:] * ratio
+        return Coefficients(coef, float(constant), errors, solution.notes, self._within(solution))
+
+    def _within(self, solution: Solution) -> Array:
+        """The public bounds, or what the solver found within them, in the user's units."""
+        low, high = self.features.low, self.features.high
+        if solution.within is None:
+            return np.stack([low, high])
+        centre, scale, first = self.features.centre, self.features.safe_scale, int(self.problem.intercept)
+        ends = [np.clip(centre + scale * end[first:], low, high) for end in solution.within]
+        return np.where(self.features.fixed, np.stack([low, high]), np.stack(ends))
 
 
 class LinearModel(PrivateEstimator):
@@ -114,8 +141,10 @@ class LinearModel(PrivateEstimator):
 
     Attributes:
         coef_: coefficients in the units of X.
-        feature_bounds_: (2, features), the public bounds to which rows are clipped, in fits and predictions alike.
+        feature_bounds_: (2, features), the public bounds.
         intercept_: constant term(s).
+        clipped_to_: (functions, 2, features), the public bounds, or released intervals within them that hold the data:
+            rows are clipped to these, in fits and predictions alike.
         coef_standard_errors_: of the coefficients, from the privacy noise alone; None where the solver knows none.
         solver_: the name of the solver that ran.
     """
@@ -130,6 +159,7 @@ class LinearModel(PrivateEstimator):
     coef_standard_errors_: Array | None
     intercept_: Any
     feature_bounds_: Array
+    clipped_to_: Array
     secret_count = True
     alpha: float | None
     l1_ratio: float | None = 0.0
@@ -156,9 +186,14 @@ class LinearModel(PrivateEstimator):
         """The loss, in mapped units of its targets."""
         return self.default_loss
 
-    def _penalty(self, size: int) -> Penalty:
+    def _default_alpha(self, units: Units) -> float:
+        """α of scikit-learn's default, beside the mean loss of mapped targets: 1/n is C = 1, or a ridge of 1."""
+        return 1 / units.n
+
+    def _penalty(self, size: int, units: Units) -> Penalty:
         """The penalty on the user's coefficients."""
-        return elastic_net(size, self.alpha, self.l1_ratio)
+        alpha = self._default_alpha(units) if self.alpha is None else self.alpha
+        return elastic_net(size, alpha, self.l1_ratio)
 
     def _targets(self, table: Table, loss: Loss) -> tuple[Any, ...]:
         """The map of the target of each linear function."""
@@ -186,7 +221,8 @@ class LinearModel(PrivateEstimator):
         choose = solver_factory(self.solver, self.max_passes, self.clip)
         targets = self._targets(table, loss)
         scale = targets[0].scale if isinstance(targets[0], TargetBounds) and loss.equivariant else 1.0
-        penalty, units = self._penalty(table.p), features.safe_scale
+        known = Units(max(table.n, 1), features.safe_scale, targets[0].scale if hasattr(targets[0], "scale") else 1.0)
+        penalty, units = self._penalty(table.p, known), features.safe_scale
         if self.fit_intercept:
             penalty, units = penalty.with_free_intercept(), np.concatenate([[1.0], units])
         found = features.range()
@@ -217,6 +253,7 @@ class LinearModel(PrivateEstimator):
             "solver_": planned.solver.name,
             "notes_": tuple(dict.fromkeys(notes)),
             "feature_bounds_": bounds,
+            "clipped_to_": np.stack([one.within for one in solution]),
         }
 
     def _check_fitted(self) -> None:
@@ -227,6 +264,10 @@ class LinearModel(PrivateEstimator):
         if getattr(self, "coef_standard_errors_", None) is not None:
             check_numbers("coef_standard_errors_", self.coef_standard_errors_, (*heads, p))
         check_numbers("feature_bounds_", getattr(self, "feature_bounds_", None), (2, p))
+        check_numbers("clipped_to_", getattr(self, "clipped_to_", None), (heads[0] if heads else 1, 2, p))
+        low, high = self.clipped_to_[:, 0], self.clipped_to_[:, 1]
+        if (low > high).any() or (low < self.feature_bounds_[0]).any() or (high > self.feature_bounds_[1]).any():
+            raise InvalidInput(f"clipped_to_ does not lie within feature_bounds_: {CHANGED}")
         if not np.array_equal(np.stack(bounds_of("feature_bounds", self.feature_bounds, p)), self.feature_bounds_):
             raise InvalidInput(f"feature_bounds_ is not what feature_bounds says: {CHANGED}")
         fitted = len(self.certificate_.plan) - int(Adjacency.parse(self.adjacency) is Adjacency.ADD_REMOVE)
@@ -262,14 +303,20 @@ class LinearModel(PrivateEstimator):
         )
 
     def _scores(self, X: Any) -> Array:
-        """Xw + b of rows within the public bounds: what the model was fitted to."""
+        """Xw + b of rows within the intervals of ``clipped_to_``: what each function was fitted to."""
         check_is_fitted(self)
-        clip, coef = FeatureBounds.between(*self.feature_bounds_).clip, np.atleast_2d(self.coef_).T
+        coef, ends = np.atleast_2d(self.coef_), self.clipped_to_
+        maps = [FeatureBounds.between(*end) for end in (ends[:1] if (ends == ends[0]).all() else ends)]
 
         def scores(rows: Any) -> Array:
-            out, size = np.empty((rows.shape[0], coef.shape[1])), max(CHUNK_ENTRIES // rows.shape[1], 1)
+            out, size = np.empty((rows.shape[0], len(coef))), max(CHUNK_ENTRIES // rows.shape[1], 1)
             for first in range(0, len(out), size):
-                out[first : first + size] = clip(rows[first : first + size]) @ coef
+                part = rows[first : first + size]
+                if len(maps) == 1:
+                    out[first : first + size] = maps[0].clip(part) @ coef.T
+                else:
+                    own = [one.clip(part) @ w for one, w in zip(maps, coef, strict=True)]
+                    out[first : first + size] = np.stack(own, axis=1)
             return np.asarray(out + np.atleast_1d(self.intercept_))
 
         return self._applied(X, scores, accept_sparse="csr")

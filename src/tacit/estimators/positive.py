@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tacit.estimators.linear import LinearRegressor
+from tacit.estimators.linear import LinearRegressor, Units
 from tacit.ledger import Ledger
 from tacit.maps import target_bounds
 from tacit.problem import Gamma, Loss, Poisson
@@ -25,7 +25,8 @@ class DPPoissonRegressor(LinearRegressor):
     Assumptions: as ``DPElasticNet``; ``target_bounds`` start at 0 or above.
 
     Args:
-        alpha: α, on coefficients in the units of X, beside the mean loss of counts in units of their upper bound.
+        alpha: α, on coefficients in the units of X, beside the mean loss of counts in units of their upper bound. None
+            for scikit-learn's default, 1.0 beside the mean loss of counts themselves.
 
     Everything else is as in ``DPElasticNet``.
 
@@ -44,7 +45,7 @@ class DPPoissonRegressor(LinearRegressor):
 
     def __init__(
         self,
-        alpha: float = 1e-3,
+        alpha: float | None = None,
         *,
         epsilon: float = 1.0,
         delta: float | None = None,
@@ -83,6 +84,10 @@ class DPPoissonRegressor(LinearRegressor):
         self.ledger = ledger
         self.random_state = random_state
 
+    def _default_alpha(self, units: Units) -> float:
+        """1.0 beside Σ (e^f − y·f)/n, the loss of counts in their own units."""
+        return 1 / units.target
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.target_tags.positive_only = True
@@ -101,14 +106,14 @@ class DPGammaRegressor(DPPoissonRegressor):
     Assumptions: as ``DPElasticNet``; ``target_bounds`` start above 0.
 
     Args:
-        alpha: α, on coefficients in the units of X, beside the mean loss.
+        alpha: α, on coefficients in the units of X, beside the mean loss. None for scikit-learn's default, 1.0.
 
     Everything else is as in ``DPElasticNet``.
     """
 
     def __init__(
         self,
-        alpha: float = 1e-3,
+        alpha: float | None = None,
         *,
         epsilon: float = 1.0,
         delta: float | None = None,
@@ -151,3 +156,7 @@ class DPGammaRegressor(DPPoissonRegressor):
     def _loss(self) -> Loss:
         bounds = target_bounds(self.target_bounds)
         return Gamma.for_targets(bounds.low, bounds.high) if 0 < bounds.low <= bounds.high else Gamma()
+
+    def _default_alpha(self, units: Units) -> float:
+        """1.0: the loss has no units."""
+        return 1.0

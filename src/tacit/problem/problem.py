@@ -26,7 +26,7 @@ Array = NDArray[np.float64]
 MAX_WEIGHT = 1e100
 """Of a penalty: squares of larger numbers would overflow."""
 PENALTY_NAMES = ("none", "l1", "l2", "elasticnet", "box", "nonnegative")
-DEFAULT_ALPHA, DEFAULT_L1_RATIO = 1e-3, 0.5
+DEFAULT_L1_RATIO = 0.5
 
 PENALTIES: dict[str, type[Penalty]] = {}
 """Every penalty that was defined, by the name of its class; the contract suite comes to each."""
@@ -300,15 +300,18 @@ def unused_penalty_options(penalty: object) -> tuple[str, ...]:
     return tuple(name for name, owner in (("l1_ratio", "elasticnet"), ("box", "box")) if penalty != owner)
 
 
-def penalty_named(penalty: object, size: int, alpha: object, l1_ratio: float | None, box: object) -> Penalty:
+def penalty_named(
+    penalty: object, size: int, alpha: object, l1_ratio: float | None, box: object, *, default: float = 1e-3
+) -> Penalty:
     """From a name, or the penalty itself.
 
     Args:
         penalty: a name of PENALTY_NAMES, or a Penalty.
         size: the number of features.
-        alpha: α; 1e-3 if None.
+        alpha: α; ``default`` if None.
         l1_ratio: the ℓ1 share of an elastic net; a half if None.
         box: (low, high) for "box", else None.
+        default: the α of a penalty whose user states none.
 
     Returns:
         The penalty on the user's coefficients.
@@ -329,7 +332,7 @@ def penalty_named(penalty: object, size: int, alpha: object, l1_ratio: float | N
         return penalty
     if penalty == "none":
         return ElasticNet.of(size)
-    weight = DEFAULT_ALPHA if alpha is None else alpha
+    weight = default if alpha is None else alpha
     ratio = DEFAULT_L1_RATIO if l1_ratio is None else l1_ratio
     if penalty in {"box", "nonnegative"}:
         ends = (0.0, np.inf) if penalty == "nonnegative" else box

@@ -2,6 +2,7 @@
 
 from tacit._registry import load_folder
 from tacit.solvers.base import SOLVERS, VIEWS, Budget, Solution, Solver, choose, solver_factory
+from tacit.solvers.class_means import ClassMeans
 from tacit.solvers.constant import ConstantModel
 from tacit.solvers.coordinate import CoordinateDescent
 from tacit.solvers.cyclic import NoisyCyclicDescent
@@ -15,6 +16,7 @@ __all__ = [
     "SOLVERS",
     "VIEWS",
     "Budget",
+    "ClassMeans",
     "ConstantModel",
     "CoordinateDescent",
     "GreedyDescent",

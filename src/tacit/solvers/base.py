@@ -147,11 +147,13 @@ class Solution:
         v: coefficients, the intercept first if there is one.
         standard_errors: of the coefficients, from the privacy noise alone; None where the solver knows none.
         notes: what a user should know ("constant model: …").
+        within: (low, high) of each column, released: v is for rows clipped to that; None for the public bounds.
     """
 
     v: Array
     standard_errors: Array | None = None
     notes: tuple[str, ...] = field(default=())
+    within: tuple[Array, Array] | None = None
 
 
 SOLVERS: dict[str, type[Solver]] = {}

@@ -49,7 +49,7 @@ class ConstantModel(Solver):
             v[0], errors[0] = _fitted(problem, inside, edge)
         x = facts.n * budget.mu / facts.size
         note = (
-            f"constant model: x = records × μ / coordinates = {x:.2g} is below 3, so slopes would be noise; more "
+            f"constant model: x = records × μ / coordinates = {x:.2g} is small, so slopes would be noise; more "
             "records, fewer features or a larger ε help"
         )
         return Solution(v, errors, (note,))

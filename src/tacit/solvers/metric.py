@@ -6,7 +6,7 @@ before. The constants were found on California, Electricity, a9a, breast cancer 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tacit import _validate
 from tacit._codec import described
-from tacit.maps import AffineTarget, Linear
+from tacit.maps import AffineTarget
 from tacit.mechanism import Plan
 from tacit.problem import ElasticNet, Loss, Penalty, Problem, Squared
 from tacit.release import Session
@@ -29,8 +29,20 @@ from tacit.release.queries import (
     symmetric,
 )
 from tacit.solvers.base import Budget, Solution, Solver
+from tacit.solvers.class_means import ClassMeans
 from tacit.solvers.constant import ConstantModel
-from tacit.solvers.stages import ROUNDS, Standard, minimise, noisy_quantile, positive_part, standardise
+from tacit.solvers.stages import (
+    ROUNDS,
+    Standard,
+    located,
+    location_steps,
+    minimise,
+    noisy_quantile,
+    positive_part,
+    standardise,
+    target_share,
+)
+from tacit.solvers.whitened import LARGEST_ERRORS, Steps, WhitenedDescent, averaged_errors
 
 __all__ = ["MetricDescent"]
 
@@ -38,12 +50,27 @@ Array = NDArray[np.float64]
 
 MIN_SIGNAL, RELIABLE_SIGNAL = 3.0, 20.0
 """x below the first: only a constant model is released; below the second the fit is called unreliable."""
-SHARES = {"moments": 0.08, "target scale": 0.01, "metric": 0.15, "curvature": 0.01, "residual": 0.01, "clip": 0.01}
+LOG_SIGNAL = 8.0
+"""The first of these for losses whose predictions are exponentials: errors of slopes do harm there."""
+MEANS_SIGNAL, MEANS_RECORDS = (0.3, 8.0), 5.0
+"""Two classes at x in this range, and with nμ above this: only the direction between their means is learned."""
+SMALL_SIGNAL = 30.0
+"""x below: the mean target is released by itself, and models of classes, counts and amounts are shrunk at the end."""
+SHARES = {
+    "target mean": 0.03,
+    "location": 0.03,
+    "moments": 0.08,
+    "target scale": 0.01,
+    "metric": 0.15,
+    "curvature": 0.01,
+    "residual": 0.01,
+    "clip": 0.01,
+}
 """Shares of μ²; what a loss does not need, and the rest, goes to the descent."""
+LEAST = -12.0
+"""The binary logarithm of the least scale of a target, in units of half of its bounds."""
 PSEUDO = 0.5
 """Pseudo-records at the bounds: they keep slopes sane where a few clipped outliers would have held them down."""
-LARGEST_ERRORS = 256
-"""Coordinates up to which standard errors are worked out."""
 MAX_STEPS = 64
 """Of the descent, by default: from here on more steps leave the error of any data set as it is, and only cost time."""
 BURN, BURN_WEIGHT = 0.3, 0.6
@@ -83,22 +110,34 @@ class MetricDescent(Solver):
         return cls(None if passes is None else max(round(passes), 1), clip)
 
     def plan(self, problem: Problem, budget: Budget) -> Plan:
-        """Fix every number, or fall back to a constant model if x is small."""
-        if _signal(problem, budget) < MIN_SIGNAL:
-            return ConstantModel().plan(problem, budget)
+        """Fix every number, or fall back to a simpler model if x is small."""
+        if (simpler := self._simpler(problem, budget)) is not None:
+            return simpler.plan(problem, budget)
         s = _Settings.of(self, problem, budget)
-        shares: dict[str, tuple[float, int | Array]] = {name: (SHARES[name], steps) for name, steps in s.stages.items()}
+        shares: dict[str, tuple[float, int | Array]] = {name: (s.share(name), k) for name, k in s.stages.items()}
+        if "location" in shares:
+            shares["location"] = s.share("location"), location_steps()
         rest = 1 - sum(share for share, _ in shares.values())
         shares["metric descent"] = rest, np.where(np.arange(s.T) < s.burn, BURN_WEIGHT, 1.0)
         return budget.shares(shares)
 
+    def _simpler(self, problem: Problem, budget: Budget) -> Solver | None:
+        """What small budgets allow, by public numbers; settings of the user's own are for the descent."""
+        x, n_mu = _signal(problem, budget), problem.facts.n * budget.mu
+        own = self.steps is not None or self.clip is not None
+        if problem.loss.labels and not own and n_mu >= MEANS_RECORDS and MEANS_SIGNAL[0] <= x < MEANS_SIGNAL[1]:
+            return ClassMeans()
+        return ConstantModel() if x < (LOG_SIGNAL if problem.loss.positive else MIN_SIGNAL) else None
+
     def solve(self, problem: Problem, budget: Budget, session: Session) -> Solution:
         """The stages, in order; each is one release and post-processing of what came before."""
-        if _signal(problem, budget) < MIN_SIGNAL:
-            return ConstantModel().solve(problem, budget, session)
+        if (simpler := self._simpler(problem, budget)) is not None:
+            return simpler.solve(problem, budget, session)
         s, loss = _Settings.of(self, problem, budget), problem.loss
-        standard = standardise(session, s.part("moments"), problem)
+        standard = _standard(session, s, problem)
         centre, scale = _target_units(session, s, problem, standard)
+        if standard.clip is not None:
+            session = session.through(standard.clip)
         features = session.through(standard.map, AffineTarget(centre, scale) if loss.equivariant else None)
         seen = problem.in_units(scale, standard.map.scale)
         loss, penalty = seen.loss, seen.penalty
@@ -107,18 +146,23 @@ class MetricDescent(Solver):
         ridge = _ridge(G, s, target, standard, problem)
         u = _start(G, b, ridge, loss, target, penalty, problem)
         h, h_ridge = _curvature(features, s, loss, target, u)
-        A, D = h * G, h_ridge * ridge
-        descent = _Descent.of(A, D, features, penalty)
+        A, D, floor = h * G, h_ridge * ridge, h * floor
+        descent = WhitenedDescent.of(A, D, features, penalty, Steps(s.part("metric descent"), s.T, s.burn, s.n))
         C = _clip(features, descent, s, loss, target, u, h) * np.sqrt(problem.facts.size)
-        u, errors = descent.run(LossGradient(loss, C), u, s)
+        query = LossGradient(loss, C)
+        u = descent.run(query, u)
+        errors = descent.noise(query) if len(u) <= LARGEST_ERRORS else None
+        if s.x < SMALL_SIGNAL and (loss.labels or loss.positive):
+            u = descent.shrunk(u, _constant(loss, target, problem), floor, descent.noise(query))
         if errors is not None:
-            H = (A - floor * np.trace(A) / np.trace(G) * np.eye(len(A))) / (1.25 if "curvature" in s.stages else 1.0)
+            H = (A - floor * np.eye(len(A))) / (1.25 if "curvature" in s.stages else 1.0)
             errors = averaged_errors(A, H, D + _ridge_of(penalty), descent.root, errors, s.burn)
             errors = errors / standard.map.scale * scale
         v = standard.back(u, intercept=problem.intercept) * scale
         if problem.intercept:
             v[0] += centre
-        return Solution(v, errors, () if s.x >= RELIABLE_SIGNAL else (_unreliable(s.x),))
+        within = None if standard.clip is None else (standard.clip.low, standard.clip.high)
+        return Solution(v, errors, () if s.x >= RELIABLE_SIGNAL else (_unreliable(s.x),), within)
 
 
 def _signal(problem: Problem, budget: Budget) -> float:
@@ -165,6 +209,8 @@ class _Settings:
         clip = None if solver.clip is None else _validate.positive(clip=solver.clip)
         tail = float(np.sqrt(ROUNDS) / (n * budget.mu * np.sqrt(SHARES["clip"])))
         needed = {
+            "target mean": int(x < SMALL_SIGNAL),
+            "location": 0 if x < SMALL_SIGNAL else len(location_steps()),
             "moments": 1,
             "target scale": ROUNDS if not loss.labels and loss.equivariant else 0,
             "metric": 1,
@@ -174,6 +220,13 @@ class _Settings:
         }
         stages = {name: steps for name, steps in needed.items() if steps}
         return cls(x, budget.mu, n, T, int(np.ceil(BURN * T)), tail, clip, stages)
+
+    def share(self, stage: str) -> float:
+        """Of μ²; a small budget gets its target right first."""
+        if stage == "target mean":
+            return float(np.clip((12 / (self.n * self.mu)) ** 2, SHARES[stage], 0.15))
+        small = self.x < SMALL_SIGNAL
+        return {"moments": 0.12, "target scale": 0.03}.get(stage, SHARES[stage]) if small else SHARES[stage]
 
     def part(self, stage: str) -> int:
         """The part of the plan that pays for a stage."""
@@ -214,6 +267,26 @@ class _Target:
         return cls(0.0, 1.0, 1.0)
 
 
+def _standard(session: Session, s: _Settings, problem: Problem) -> Standard:
+    """Moments; where the mean target was released by itself, that one."""
+    if "location" in s.stages:
+        found = located(session, s.part("location"), problem)
+        standard = standardise(session, s.part("moments"), problem, found)
+        return replace(standard, clip=found.clip()) if found.narrower(problem) else standard
+    share, noise = target_share(session, s.part("target mean"), problem)
+    standard = standardise(session, s.part("moments"), problem)
+    low, high = problem.loss.target_range
+    variance = standard.target_variance - (0.0 if problem.loss.positive else 2.5 * standard.noise)
+    return replace(standard, target_mean=low + (high - low) * share, target_variance=variance, noise=2 * noise)
+
+
+def _constant(loss: Loss, target: _Target, problem: Problem) -> Array:
+    """The best model without slopes; 0 without an intercept."""
+    u = np.zeros(problem.facts.size)
+    u[0] = loss.constant(target.mean) if problem.intercept else 0.0
+    return u
+
+
 def _target_units(session: Session, s: _Settings, problem: Problem, standard: Standard) -> tuple[float, float]:
     """Location and scale of the target: 0 and 1 for losses that have units of their own.
 
@@ -225,9 +298,9 @@ def _target_units(session: Session, s: _Settings, problem: Problem, standard: St
     if "target scale" not in s.stages:
         return 0.0, 1.0
     mean = standard.target_mean if problem.intercept else 0.0
-    q = 2.0 ** noisy_quantile(session, s.part("target scale"), TargetDistance(mean), 0.9, -8.0, 0.5, s.n)
-    spread = np.sqrt(max((q / 1.645) ** 2, standard.target_variance - 2.5 * standard.noise))
-    return mean, float(np.clip(spread, max(2.0**-8, min(standard.noise, 1.0)), 1.0))
+    q = 2.0 ** noisy_quantile(session, s.part("target scale"), TargetDistance(mean), 0.9, LEAST, 0.5, s.n)
+    spread = np.sqrt(max((q / 1.645) ** 2, standard.target_variance - 2.5 * standard.noise * standard.target_half**2))
+    return mean, float(np.clip(spread, max(2.0**LEAST, min(standard.noise, 1.0) * standard.target_half), 1.0))
 
 
 def _metric(features: Session, s: _Settings, target: _Target, p: int) -> tuple[Array, Array, float]:
@@ -258,9 +331,7 @@ def _ridge_of(penalty: Penalty) -> Array | float:
 
 def _start(G: Array, b: Array, ridge: Array, loss: Loss, target: _Target, penalty: Penalty, problem: Problem) -> Array:
     """The minimiser of the quadratic model at the constant model."""
-    u, (h, gain) = np.zeros(len(b)), loss.expansion(target.mean)
-    if problem.intercept:
-        u[0] = loss.constant(target.mean)  # 0 where the target was centred
+    u, (h, gain) = _constant(loss, target, problem), loss.expansion(target.mean)
     return minimise(h * G + np.diag(h * ridge), h * G @ u + gain * target.spread * b, penalty, u)
 
 
@@ -274,7 +345,9 @@ def _curvature(features: Session, s: _Settings, loss: Loss, target: _Target, u: 
     return float(np.clip(1.25 * mean, 0.02 * top, top)), float(np.clip(mean, 0.02 * top, top))
 
 
-def _clip(features: Session, descent: _Descent, s: _Settings, loss: Loss, target: _Target, u: Array, h: float) -> float:
+def _clip(
+    features: Session, descent: WhitenedDescent, s: _Settings, loss: Loss, target: _Target, u: Array, h: float
+) -> float:
     """C/√p: grows with x; not far beyond the largest contributions, as far as noise lets them be seen."""
     if s.clip is not None:
         return s.clip
@@ -290,61 +363,3 @@ def _clip(features: Session, descent: _Descent, s: _Settings, loss: Loss, target
         norms = SlopeNorm(loss, descent.root @ u)
         c = min(c, 1.5 * 2.0 ** noisy_quantile(descent.session, s.part("clip"), norms, 1 - s.tail, -3.0, 5.0, s.n))
     return float(c)
-
-
-@dataclass(frozen=True, eq=False)
-class _Descent:
-    """Steps in the metric A: the records seen through A^{−1/2}, and what takes coefficients there and back."""
-
-    A: Array
-    ridge: Array
-    root: Array
-    session: Session
-    penalty: Penalty
-
-    @classmethod
-    def of(cls, A: Array, ridge: Array, features: Session, penalty: Penalty) -> _Descent:
-        values, Q = np.linalg.eigh(A)
-        white = Linear((Q / np.sqrt(values)) @ Q.T)
-        # The inverse of the matrix that is applied, which is rounded: then (A^{−1/2}x)ᵀ(root·u) is xᵀu.
-        return cls(A, ridge, np.asarray(np.linalg.inv(white.applied).T, np.float64), features.through(white), penalty)
-
-    def run(self, query: LossGradient, u: Array, s: _Settings) -> tuple[Array, Array | None]:
-        """The averaged iterate, and the noise of each step where standard errors are wanted."""
-        part, kept, H = s.part("descent"), np.zeros(len(u)), self.A + np.diag(self.ridge)
-        for t in range(s.T):
-            g = self.root.T @ self.session.release(query, self.root @ u, part) / s.n
-            u = minimise(H, self.A @ u - g, self.penalty, u)
-            kept += u * (t >= s.burn)
-            self.session.tick(t + 1, s.T)
-        if len(u) > LARGEST_ERRORS:
-            return kept / (s.T - s.burn), None
-        sigma = [self.session.noise_std(query, part, t) for t in range(s.T)]
-        return kept / (s.T - s.burn), np.array(sigma) / s.n
-
-
-def averaged_errors(A: Array, H: Array, ridge: Array, root: Array, sigma: Array, burn: int) -> Array:
-    """Standard errors of the averaged iterate from the noise of the descent, to first order.
-
-    Near the optimum, e ← B e − (A + D)⁻¹A^{1/2}ξ_t with B = (A + D)⁻¹(A − H), D the ridge and H the curvature; the
-    average of the iterates from ``burn`` on is linear in the ξ_t, and its covariance is summed exactly.
-
-    Args:
-        A: the metric.
-        H: the curvature of the mean loss.
-        ridge: the diagonal D.
-        root: A^{1/2}.
-        sigma: the noise of each step.
-        burn: the first step that is averaged.
-
-    Returns:
-        One number per coordinate. Clipping, ℓ1 penalties, sampling error and the noise of earlier stages are left out.
-    """
-    p, T = len(A), len(sigma)
-    inverse = np.linalg.inv(A + np.diag(ridge))
-    B, gain = inverse @ (A - H), inverse @ root / (T - burn)
-    S, variance = np.zeros((p, p)), np.zeros(p)
-    for t in reversed(range(T)):
-        S = B @ S + (np.eye(p) if t >= burn else 0.0)
-        variance += sigma[t] ** 2 * np.square(S @ gain).sum(axis=1)
-    return np.asarray(np.sqrt(variance))

@@ -1,6 +1,7 @@
 """Registered queries: with the session, all the code that reads records."""
 
 from tacit._registry import load_folder
+from tacit.release.queries.columns import ColumnsWithin
 from tacit.release.queries.coordinates import Blocks, CoordinateSweep
 from tacit.release.queries.factors import ItemFactors, ItemStatistic, PersonFactors
 from tacit.release.queries.gradient import LossGradient
@@ -16,6 +17,7 @@ from tacit.release.queries.values import (
     BoundedSum,
     Curvature,
     One,
+    Projection,
     SlopeNorm,
     SquaredSlope,
     Statistic,
@@ -32,6 +34,7 @@ __all__ = [
     "Blocks",
     "BoundedSum",
     "ColumnSquare",
+    "ColumnsWithin",
     "CoordinateGradient",
     "CoordinateScores",
     "CoordinateSweep",
@@ -49,6 +52,7 @@ __all__ = [
     "MomentSum",
     "One",
     "PersonFactors",
+    "Projection",
     "Score",
     "SlopeNorm",
     "SquareSum",

@@ -21,6 +21,7 @@ __all__ = [
     "BoundedSum",
     "Curvature",
     "One",
+    "Projection",
     "SlopeNorm",
     "SquaredSlope",
     "Statistic",
@@ -148,6 +149,21 @@ class TargetDistance(Statistic):
         """One number per record."""
         distance = np.abs(rows.y - self.centre)
         return np.asarray(np.log2(np.maximum(distance, SMALLEST)) if self.logarithmic else distance)
+
+
+@dataclass(frozen=True, eq=False)
+class Projection(Statistic):
+    """xᵀv: the score of a record in a released direction.
+
+    Attributes:
+        v: the direction.
+    """
+
+    v: Array
+
+    def __call__(self, rows: Rows) -> Array:
+        """One number per record, of its row alone to the bit."""
+        return np.asarray(rows.integers.dot(self.v) * rows.integers.scales)
 
 
 @dataclass(frozen=True, eq=False)
