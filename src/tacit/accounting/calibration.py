@@ -34,6 +34,9 @@ __all__ = ["Calibration", "banded_noise_multiplier", "calibrate", "max_feasible"
 Maker = Callable[[float], Plan | Part]
 TOLERANCE = 1e-6
 """Relative excess of noise that calibration may leave."""
+_SLOPE = -1.3
+"""A first guess of d log ε / d log σ: between −1 for much noise and −2 for little."""
+_SECANTS = 6
 
 
 @dataclass(frozen=True)
@@ -45,12 +48,18 @@ class Calibration:
 
 
 def calibrate(
-    make_plan: Maker, *, epsilon: float, delta: float, lower: float = 1e-3, upper: float = 1e9
+    make_plan: Maker,
+    *,
+    epsilon: float,
+    delta: float,
+    lower: float = 1e-3,
+    upper: float = 1e9,
+    start: float | None = None,
 ) -> Calibration:
     """The smallest noise x in [lower, upper] whose plan satisfies (ε, δ)-DP.
 
-    A coarse discretisation narrows the search where sampling makes each evaluation costly; the result is certified at
-    full precision.
+    A coarse discretisation narrows the search where sampling makes each evaluation costly; secants in log x and log ε
+    then find the point, and bisection does where they do not settle. The result is certified at full precision.
 
     Args:
         make_plan: from a noise level (more is more private) to a plan.
@@ -58,6 +67,7 @@ def calibrate(
         delta: the target δ.
         lower: the least noise considered.
         upper: the most noise considered.
+        start: a guess of the result; a good one saves most of the evaluations.
 
     Returns:
         The noise level, rounded up, and its certificate.
@@ -75,10 +85,12 @@ def calibrate(
         return math.log(max(value, 1e-300) / target) if math.isfinite(value) else 700.0
 
     a, b = math.log(low), math.log(high)
-    with pld.upper_only(10.0):
-        a, b = _bracket(excess, a, b)
-        rough = _root(excess, a, b, 1e-3)
-    excess.cache_clear()
+    if start is None:
+        with pld.upper_only(10.0):
+            rough = _root(excess, *_bracket(excess, a, b), 1e-3)
+        excess.cache_clear()
+    else:
+        rough = min(max(math.log(_validate.positive(start=start)), a), b)
     with pld.upper_only(1.0):
         noise = math.exp(_refine(excess, rough, math.log(low), math.log(high)))
     certificate = certify(make_plan(noise), delta=d)
@@ -121,6 +133,9 @@ def _refine(excess: Callable[[float], float], x: float, low: float, high: float)
     """The smallest feasible point near ``x``, to TOLERANCE, rounded up to a feasible one."""
     if x <= low and excess(low) <= 0:
         return low
+    found = feasible_secant(excess, x, low, high, TOLERANCE)
+    if found is not None:
+        return found
     width = 2 * abs(excess(x)) + TOLERANCE
     bad, good = x, x
     while bad > low and excess(bad) <= 0:
@@ -133,6 +148,39 @@ def _refine(excess: Callable[[float], float], x: float, low: float, high: float)
     while excess(root) > 0:
         root += TOLERANCE / 4
     return root
+
+
+def feasible_secant(
+    excess: Callable[[float], float], x: float, low: float, high: float, tolerance: float
+) -> float | None:
+    """A feasible point at most ``tolerance`` above the sign change of a decreasing function, by secants.
+
+    Args:
+        excess: nearly linear; a point is feasible where it is not positive.
+        x: the first point.
+        low: no point at or below it is tried.
+        high: no point at or above it is tried.
+        tolerance: largest distance from the sign change, judged by the slope found.
+
+    Returns:
+        The point, or None if the secants do not settle: then bisect.
+    """
+    slope, value = _SLOPE, math.nan
+    for call in range(_SECANTS):
+        if not low < x < high:
+            return None
+        last, value = value, excess(x)
+        if call:
+            slope = (value - last) / move
+            if not -20.0 < slope < -0.05:
+                return None
+        if slope * tolerance <= value <= 0 and call:
+            return x
+        move = -(value / slope) + tolerance / 2  # aims at a feasible point
+        if abs(move) > 1.0:
+            return None
+        x += move
+    return None
 
 
 def max_feasible(
