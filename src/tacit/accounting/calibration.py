@@ -29,12 +29,14 @@ from tacit.mechanism import (
     Schedule,
 )
 
-__all__ = ["Calibration", "banded_noise_multiplier", "calibrate", "max_feasible"]
+__all__ = ["Calibration", "banded_noise_multiplier", "calibrate", "feasible_secant", "max_feasible"]
 
 Maker = Callable[[float], Plan | Part]
 TOLERANCE = 1e-6
 """Relative excess of noise that calibration may leave."""
-_SLOPE = -1.3
+_STAGES = ((10.0, 1e-4), (2.0, TOLERANCE))
+"""Coarseness and tolerance of searches on the way: the last one ends where the finest grid hardly differs."""
+SLOPE = -1.3
 """A first guess of d log ε / d log σ: between −1 for much noise and −2 for little."""
 _SECANTS = 6
 
@@ -85,14 +87,17 @@ def calibrate(
         return math.log(max(value, 1e-300) / target) if math.isfinite(value) else 700.0
 
     a, b = math.log(low), math.log(high)
-    if start is None:
-        with pld.upper_only(10.0):
-            rough = _root(excess, *_bracket(excess, a, b), 1e-3)
+    rough = None if start is None else math.log(_validate.positive(start=start))
+    with pld.upper_only(10.0):
+        rough = _root(excess, *_bracket(excess, a, b), 1e-3) if rough is None else min(max(rough, a), b)
+    slope = SLOPE
+    for coarseness, tolerance in _STAGES:
         excess.cache_clear()
-    else:
-        rough = min(max(math.log(_validate.positive(start=start)), a), b)
+        with pld.upper_only(coarseness):
+            rough, slope = feasible_secant(excess, rough, a, b, tolerance, slope) or (rough, slope)
+    excess.cache_clear()
     with pld.upper_only(1.0):
-        noise = math.exp(_refine(excess, rough, math.log(low), math.log(high)))
+        noise = math.exp(_refine(excess, rough, a, b, slope))
     certificate = certify(make_plan(noise), delta=d)
     if certificate.epsilon(d) > target:
         raise InvalidInput(
@@ -129,13 +134,13 @@ def _bracket(excess: Callable[[float], float], low: float, high: float) -> tuple
     return max(x - step, low), x
 
 
-def _refine(excess: Callable[[float], float], x: float, low: float, high: float) -> float:
+def _refine(excess: Callable[[float], float], x: float, low: float, high: float, slope: float) -> float:
     """The smallest feasible point near ``x``, to TOLERANCE, rounded up to a feasible one."""
     if x <= low and excess(low) <= 0:
         return low
-    found = feasible_secant(excess, x, low, high, TOLERANCE)
+    found = feasible_secant(excess, x, low, high, TOLERANCE, slope)
     if found is not None:
-        return found
+        return found[0]
     width = 2 * abs(excess(x)) + TOLERANCE
     bad, good = x, x
     while bad > low and excess(bad) <= 0:
@@ -151,8 +156,8 @@ def _refine(excess: Callable[[float], float], x: float, low: float, high: float)
 
 
 def feasible_secant(
-    excess: Callable[[float], float], x: float, low: float, high: float, tolerance: float
-) -> float | None:
+    excess: Callable[[float], float], x: float, low: float, high: float, tolerance: float, slope: float = SLOPE
+) -> tuple[float, float] | None:
     """A feasible point at most ``tolerance`` above the sign change of a decreasing function, by secants.
 
     Args:
@@ -161,11 +166,12 @@ def feasible_secant(
         low: no point at or below it is tried.
         high: no point at or above it is tried.
         tolerance: largest distance from the sign change, judged by the slope found.
+        slope: a guess of the slope.
 
     Returns:
-        The point, or None if the secants do not settle: then bisect.
+        The point and the slope there, or None if the secants do not settle: then bisect.
     """
-    slope, value = _SLOPE, math.nan
+    value = move = math.nan
     for call in range(_SECANTS):
         if not low < x < high:
             return None
@@ -174,8 +180,8 @@ def feasible_secant(
             slope = (value - last) / move
             if not -20.0 < slope < -0.05:
                 return None
-        if slope * tolerance <= value <= 0 and call:
-            return x
+        if slope * tolerance <= value <= 0:
+            return x, slope
         move = -(value / slope) + tolerance / 2  # aims at a feasible point
         if abs(move) > 1.0:
             return None
@@ -248,6 +254,7 @@ def banded_noise_multiplier(
     steps: int,
     bands: int,
     adjacency: Adjacency | str,
+    start: float | None = None,
 ) -> float:
     """σ/C for a banded strategy of unit columns with cyclic Poisson sampling (b = 1: DP-SGD).
 
@@ -259,6 +266,7 @@ def banded_noise_multiplier(
         steps: T.
         bands: b.
         adjacency: the relation.
+        start: a guess of the result.
 
     Returns:
         The smallest sufficient noise multiplier, relative to one record's clip, rounded up.
@@ -277,4 +285,4 @@ def banded_noise_multiplier(
             noise=Independent(),
         )
 
-    return calibrate(make, epsilon=epsilon, delta=delta).value
+    return calibrate(make, epsilon=epsilon, delta=delta, start=start).value
