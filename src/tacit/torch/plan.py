@@ -22,8 +22,10 @@ from tacit.ledger.journal import Journal
 from tacit.mechanism import Adjacency, Arithmetic
 from tacit.release import Checkpoint, Session, open_session
 from tacit.torch import checkpoint as files
+from tacit.torch.calling import bound_loss
 from tacit.torch.gradients import PerRecordGradients, exact_chunk, is_record_local
 from tacit.torch.objective import LossFunction, Objective, Parameters, RecordLoss, check_optimizer
+from tacit.torch.planning import spent_by
 from tacit.torch.records import Records, seeded
 from tacit.torch.settings import TrainingSettings
 from tacit.torch.trial import try_step
@@ -102,6 +104,7 @@ class TrainingPlan(TrainingSettings):
     _query: PerRecordGradients | None = None
     _optimizer: Optimizer | None = None
     _marks: tuple[str, ...] = ()
+    _bound: tuple[object, object, LossFunction | RecordLoss] | None = None
 
     @property
     def certificate(self) -> Certificate:
@@ -132,6 +135,21 @@ class TrainingPlan(TrainingSettings):
         """Number of steps released so far."""
         return 0 if self._run is None else self._run.step
 
+    def epsilon_so_far(self, step: int | None = None, delta: float | None = None) -> float:
+        """ε of a run that had been planned to end after some of the steps: what they have spent.
+
+        A run that is stopped because of what was seen keeps the promise of ``certificate``, not of this number: no
+        theorem here covers a number of steps that is chosen along the way.
+
+        Args:
+            step: number of steps; those done so far if missing.
+            delta: δ; the plan's if missing.
+
+        Returns:
+            ε, at most 0.1 % above its value on the finest grid of losses.
+        """
+        return spent_by(self._request, self.noise, self.steps_done if step is None else step, delta)
+
     @property
     def in_sync(self) -> bool:
         """Whether the parameters have made every released step.
@@ -152,7 +170,8 @@ class TrainingPlan(TrainingSettings):
         The ledger is charged here, before any record is read. A loop that was left is continued by calling this again.
 
         Args:
-            data: a tuple of tensors (inputs…, target), or a dataset with ``len`` and ``[i]``.
+            data: a tuple of tensors (inputs…, target), a dict of tensors, a dataset with ``len`` and ``[i]``, or
+                ``Records``. The shapes of a dataset's first items are looked at before the charge, and are public.
 
         Returns:
             An iterator; call ``step`` with each batch before asking for the next one.
@@ -178,18 +197,26 @@ class TrainingPlan(TrainingSettings):
 
     def _records(self, data: object) -> Records:
         records = data if isinstance(data, Records) else Records(data)
+        if records.empty_like() is None and records.empty_like(look=True) is not None:  # faults of items are told here
+            self.declare(PUBLIC_SHAPES)
         if self.adjacency is not Adjacency.ADD_REMOVE and len(records) != self.n_records:
             raise MechanismMismatch(f"the plan is for {self.n_records} records, the data holds {len(records)}")
         return records
 
     def step(
-        self, model: nn.Module, loss_fn: LossFunction | RecordLoss, batch: Batch, *, optimizer: Optimizer | None = None
+        self,
+        model: nn.Module,
+        loss_fn: LossFunction | RecordLoss | None,
+        batch: Batch,
+        *,
+        optimizer: Optimizer | None = None,
     ) -> None:
         """Release the noisy sum of the batch's clipped gradients and move the parameters along it.
 
         Args:
             model: any module that does not mix records; parameters with ``requires_grad=False`` stay as they are.
-            loss_fn: ``loss_fn(output, target)``, or a ``RecordLoss``.
+            loss_fn: ``loss_fn(output, target)``, a ``RecordLoss``, or None for the model's own loss (its output's
+                ``loss``).
             batch: from ``batches`` of this plan.
             optimizer: instead of the plan's SGD; it finds the noisy mean gradient in ``.grad``.
 
@@ -204,13 +231,30 @@ class TrainingPlan(TrainingSettings):
                 "loop over plan.batches(data) and take each batch once"
             )
         check_optimizer(optimizer, model)
-        query = self._query_for(run.records, model, loss_fn)
+        query = self._query_for(run.records, model, self.bind(model, loss_fn, run.records))
         objective = query.objective
         flat = objective.flatten(objective.trainable())
         theta = flat.to(torch.promote_types(flat.dtype, torch.float32)).cpu().numpy()
         noisy = run.release(query, theta)
         self._move(model, objective.unflatten(noisy / self.batch_size), batch.step, optimizer)
         run.moved = batch.step + 1
+
+    def bind(
+        self, model: nn.Module, loss_fn: LossFunction | RecordLoss | None, records: Records
+    ) -> LossFunction | RecordLoss:
+        """The loss of records by place, the same object for the same arguments.
+
+        Args:
+            model: any module.
+            loss_fn: the user's; None for the model's own.
+            records: whose names it is for.
+
+        Returns:
+            A loss for ``Objective``.
+        """
+        if self._bound is None or self._bound[0] is not model or self._bound[1] is not loss_fn:
+            self._bound = (model, loss_fn, bound_loss(model, loss_fn, records.names))
+        return self._bound[2]
 
     def _query_for(self, records: Records, model: nn.Module, loss_fn: LossFunction | RecordLoss) -> PerRecordGradients:
         """The sum of clipped gradients of this model and loss, made when they are seen for the first time."""
@@ -225,8 +269,6 @@ class TrainingPlan(TrainingSettings):
             for parameter in model.parameters() if query is None else ():
                 records.team.broadcast(parameter.data)  # all processes start with the leader's parameters
             query = PerRecordGradients(objective, self.clip_norm, chunk_size=chunk, vectorised=vectorised, fill=fill)
-            if records.empty_like() is None:
-                self.declare(PUBLIC_SHAPES)
             if not is_record_local(model, loss_fn):
                 self.declare(RECORDS_APART)
             self._query = query

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from tacit import _validate
 from tacit._digits import format_up
-from tacit.accounting import Certificate, calibrate, certify
+from tacit.accounting import Certificate, calibrate, certify, pld
 from tacit.accounting.banded import banded_rate
 from tacit.accounting.bands import compare_bands
 from tacit.errors import InvalidInput
@@ -39,7 +40,16 @@ from tacit.noise import (
     sgd_workload,
 )
 
-__all__ = ["STRATEGIES", "NoisePlan", "NoiseRequest", "Prediction", "described", "plan_noise", "predictions"]
+__all__ = [
+    "STRATEGIES",
+    "NoisePlan",
+    "NoiseRequest",
+    "Prediction",
+    "described",
+    "plan_noise",
+    "predictions",
+    "spent_by",
+]
 
 Array = NDArray[np.float64]
 STRATEGIES = ("dpsgd", "bandmf", "noisecurve")
@@ -120,16 +130,25 @@ class NoiseRequest:
         """Eigenvalues of a public Hessian."""
         return None if self.spectrum is None else np.frombuffer(self.spectrum)
 
-    def mechanism(self, noise_multiplier: float, strategy: Strategy | None) -> Mechanism:
-        """Clipped sums over (cyclic) Poisson batches with noise C⁻¹Z, every iterate visible."""
-        b = 1 if strategy is None else strategy.n_bands
+    def mechanism(self, noise_multiplier: float, strategy: Strategy | None, *, groups: int | None = None) -> Mechanism:
+        """Clipped sums over (cyclic) Poisson batches with noise C⁻¹Z, every iterate visible.
+
+        Args:
+            noise_multiplier: σ/C.
+            strategy: C, or None for independent noise.
+            groups: how many groups take turns; the number of bands if missing.
+
+        Returns:
+            The mechanism.
+        """
+        b = groups or (1 if strategy is None else strategy.n_bands)
         rate = banded_rate(self.n, self.batch_size, b)
-        groups = Groups.INDEPENDENT if self.adjacency is Adjacency.ADD_REMOVE else Groups.FIXED
+        drawn = Groups.INDEPENDENT if self.adjacency is Adjacency.ADD_REMOVE else Groups.FIXED
         return Mechanism(
             adjacency=self.adjacency,
             ratio=Schedule.constant(self.adjacency.sum_factor / noise_multiplier, self.steps),
             steps=self.steps,
-            sampling=Poisson(rate) if strategy is None else CyclicPoisson(b, rate, groups),
+            sampling=Poisson(rate) if strategy is None else CyclicPoisson(b, rate, drawn),
             noise=Independent() if strategy is None else CorrelatedNoise(FrozenArray(strategy.bands, name="bands")),
             unit=self.unit,
             label="descent",
@@ -238,6 +257,32 @@ def _start(workload: Workload, bands: int) -> Strategy | None:
 def _target(request: NoiseRequest) -> float:
     assert request.epsilon is not None
     return request.epsilon
+
+
+def spent_by(request: NoiseRequest, plan: NoisePlan, step: int, delta: float | None = None) -> float:
+    """ε of the first steps of a planned training, as if it had been planned to end there.
+
+    The first t releases of a strategy are those of its leading t × t block, whose columns are not longer.
+
+    Args:
+        request: the training's.
+        plan: its noise.
+        step: t, at least 0; at most all steps count.
+        delta: δ; the request's if missing.
+
+    Returns:
+        An upper bound on ε, from a coarse grid of losses.
+    """
+    target = request.delta if delta is None else _validate.delta(delta)
+    t = min(step, request.steps)
+    if t < 1:
+        return 0.0
+    strategy = plan.strategy
+    rows = None if strategy is None else Strategy(strategy.bands[:t, : min(t, strategy.n_bands)])
+    first = replace(request, steps=t).mechanism(plan.noise_multiplier, rows, groups=plan.bands)
+    with pld.upper_only(10.0):
+        spent = certify(first, delta=target).epsilon(target)
+    return min(spent, plan.certificate.epsilon(target))
 
 
 # -- what the noise does ------------------------------------------------------------------------------------------
