@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import UserDict
 from dataclasses import dataclass
 
@@ -280,7 +281,7 @@ def test_a_callback_stops_and_sees_what_was_spent():
 
     t = PrivateTrainer(made(), None, **HOW).fit(ALL, callbacks=[stop])
     assert t.plan_.steps_done == 3
-    assert all(a <= b for a, b in zip(spent, spent[1:], strict=False))
+    assert all(a <= b for a, b in itertools.pairwise(spent))
     assert 0 < spent[0] < spent[-1] <= t.certificate_.epsilon(1e-3)
     assert t.plan_.epsilon_so_far(4) == pytest.approx(t.certificate_.epsilon(1e-3), rel=1e-3)
     assert t.plan_.epsilon_so_far(0) == 0

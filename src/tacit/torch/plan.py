@@ -25,6 +25,7 @@ from tacit.torch import checkpoint as files
 from tacit.torch.calling import bound_loss
 from tacit.torch.gradients import PerRecordGradients, exact_chunk, is_record_local
 from tacit.torch.objective import LossFunction, Objective, Parameters, RecordLoss, check_optimizer
+from tacit.torch.pilot import GradientNorms, median_norm
 from tacit.torch.planning import spent_by
 from tacit.torch.records import Records, seeded
 from tacit.torch.settings import TrainingSettings
@@ -71,11 +72,14 @@ class TrainingPlan(TrainingSettings):
         n_records: n, the number of records (under add/remove a public guess: only rates depend on it).
         epsilon: the target ε, or None if ``noise_multiplier`` is given.
         delta: δ.
-        batch_size: B, the expected batch size.
+        batch_size: B, the expected batch size; what is missing of this and the next follows from the rule of
+            ``defaults``: 20 epochs in 400 steps.
         epochs: how often each record is read, on average: T = ⌈epochs·n/B⌉ steps.
         steps: T, instead of epochs.
-        clip_norm: C, the largest norm of the gradient that one record contributes.
-        learning_rate: η: a number, one per step, or a function of the step.
+        clip_norm: C, the largest norm of the gradient that one record contributes; a quarter of the median at the start
+            if missing, which a pilot release finds for a small share of the budget (1 with ``noise_multiplier``).
+        learning_rate: η: a number, one per step, or a function of the step; by the rule of ``defaults`` if missing,
+            from that median, the noise and the number of parameters.
         momentum: β in [0, 1).
         weight_decay: λ, decoupled: θ shrinks by 1 − ηλ.
         strategy: "bandmf" (noise that cancels over steps), "dpsgd" (independent noise), "noisecurve" (optimised for the
@@ -104,6 +108,7 @@ class TrainingPlan(TrainingSettings):
     _query: PerRecordGradients | None = None
     _optimizer: Optimizer | None = None
     _marks: tuple[str, ...] = ()
+    _rate: float = 0.0
     _bound: tuple[object, object, LossFunction | RecordLoss] | None = None
 
     @property
@@ -235,7 +240,11 @@ class TrainingPlan(TrainingSettings):
         objective = query.objective
         flat = objective.flatten(objective.trainable())
         theta = flat.to(torch.promote_types(flat.dtype, torch.float32)).cpu().numpy()
+        if self.has_pilot and run.median_norm is None:
+            run.release_pilot(GradientNorms(query), theta)
+            query = self._query_for(run.records, model, self.bind(model, loss_fn, run.records))  # with its clip
         noisy = run.release(query, theta)
+        self._rate = self.rate_for(batch.step, run.median_norm, objective.size)
         self._move(model, objective.unflatten(noisy / self.batch_size), batch.step, optimizer)
         run.moved = batch.step + 1
 
@@ -258,7 +267,9 @@ class TrainingPlan(TrainingSettings):
 
     def _query_for(self, records: Records, model: nn.Module, loss_fn: LossFunction | RecordLoss) -> PerRecordGradients:
         """The sum of clipped gradients of this model and loss, made when they are seen for the first time."""
-        query = self._query
+        query, clip = self._query, self.clip_for(None if self._run is None else self._run.median_norm)
+        if query is not None and query.bound != clip:
+            query.bound = clip  # found by the pilot release
         if query is None or query.objective.model is not model or query.objective.loss_fn is not loss_fn:
             objective, chunk, vectorised = Objective(model, loss_fn), self.chunk_size, self.vectorised
             if chunk is None and self.arithmetic is Arithmetic.EXACT:
@@ -268,7 +279,7 @@ class TrainingPlan(TrainingSettings):
             fill = try_step(model, loss_fn, records, chunk_size=tried, vectorised=vectorised, look=True)
             for parameter in model.parameters() if query is None else ():
                 records.team.broadcast(parameter.data)  # all processes start with the leader's parameters
-            query = PerRecordGradients(objective, self.clip_norm, chunk_size=chunk, vectorised=vectorised, fill=fill)
+            query = PerRecordGradients(objective, clip, chunk_size=chunk, vectorised=vectorised, fill=fill)
             if not is_record_local(model, loss_fn):
                 self.declare(RECORDS_APART)
             self._query = query
@@ -282,7 +293,7 @@ class TrainingPlan(TrainingSettings):
         for name, part in gradient.items():
             named[name].grad = part.to(named[name])
         if optimizer is None:
-            optimizer, rate = self._sgd(model), float(self.learning_rates[step])
+            optimizer, rate = self._sgd(model), self._rate
             for group in optimizer.param_groups:
                 group["lr"] = rate
             with torch.no_grad():
@@ -330,6 +341,7 @@ class TrainingPlan(TrainingSettings):
             run=run.secret,
             entry=run.entry,
             marks=self.marks,
+            median_norm=run.median_norm,
         )
         run.journal = Journal(run.secret, Path(path))
         run.journal.check(run.step, saved.channel.history)  # before there is a checkpoint to go on from
@@ -402,6 +414,7 @@ class _Run:
         secret: under which the journal is kept.
         journal: what was released, None before the first checkpoint.
         moved: number of steps that the parameters have made.
+        median_norm: what the pilot release found, None before it or without one.
     """
 
     def __init__(self, plan: TrainingPlan, records: Records, saved: files.Saved | None = None) -> None:
@@ -412,6 +425,7 @@ class _Run:
         self.moved = self._released = 0 if saved is None else saved.channel.step
         if saved is not None and records.fingerprint() != saved.data:
             raise MechanismMismatch("the checkpoint belongs to other data (or another order of it): nothing was read")
+        self.median_norm = None if saved is None else saved.median_norm
         self._session: Session | None = None
         if team.is_leader:  # the ledger is charged before a record is read
             self._session = open_session(
@@ -439,6 +453,16 @@ class _Run:
         if self._session is None:
             return self._released
         return self._steps - self._session.steps_left()
+
+    def release_pilot(self, query: GradientNorms, theta: NDArray[Any]) -> None:
+        """Release the norms of gradients at the start: before the first step, once."""
+        found = torch.zeros(1, dtype=torch.float64)
+        if self._session is None:
+            query.contribute(self.records, theta)
+        else:
+            sigma = self._session.noise_std(query, part=1)
+            found[0] = median_norm(self._session.release(query, theta, part=1), sigma)
+        self.median_norm = float(self.records.team.broadcast(found))
 
     def release(self, query: PerRecordGradients, theta: NDArray[Any]) -> Tensor:
         """The noisy sum over the batch of the next step, the same in every process."""

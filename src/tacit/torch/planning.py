@@ -24,6 +24,7 @@ from tacit.mechanism import (
     Groups,
     Independent,
     Mechanism,
+    Plan,
     Poisson,
     Schedule,
 )
@@ -39,6 +40,7 @@ from tacit.noise import (
     prefix_sum,
     sgd_workload,
 )
+from tacit.torch.pilot import pilot_mechanism
 
 __all__ = [
     "STRATEGIES",
@@ -102,6 +104,7 @@ class NoiseRequest:
         weight_decay: λ.
         rates: η of every step.
         spectrum: eigenvalues of a public Hessian; None if there are none.
+        has_pilot: whether norms of gradients are released first; needs ``epsilon``.
     """
 
     kind: str | Strategy | Optimum
@@ -119,6 +122,7 @@ class NoiseRequest:
     weight_decay: float
     rates: bytes
     spectrum: bytes | None
+    has_pilot: bool = False
 
     @property
     def learning_rates(self) -> Array:
@@ -154,6 +158,18 @@ class NoiseRequest:
             label="descent",
             arithmetic=self.arithmetic,
         )
+
+    def plan(self, noise_multiplier: float, strategy: Strategy | None) -> Plan:
+        """The whole training: the descent, then the pilot release, if there is one."""
+        return self.with_pilot(self.mechanism(noise_multiplier, strategy))
+
+    def with_pilot(self, descent: Mechanism) -> Plan:
+        """A descent with the pilot release before it, if there is one."""
+        if not self.has_pilot:
+            return Plan.of(descent)
+        assert self.epsilon is not None
+        pilot = pilot_mechanism(self.epsilon, self.delta, self.adjacency, unit=self.unit, arithmetic=self.arithmetic)
+        return Plan.of(descent, pilot)
 
     def iterates(self) -> Workload:
         """All iterates of SGD with the training's rates, momentum and decay."""
@@ -220,9 +236,9 @@ def _planned(request: NoiseRequest) -> NoisePlan:
         strategy = strategy.rounded()  # what runs is what is certified
     if request.noise_multiplier is not None:
         sigma = request.noise_multiplier
-        return NoisePlan(strategy, optimum, sigma, certify(request.mechanism(sigma, strategy), delta=request.delta))
+        return NoisePlan(strategy, optimum, sigma, certify(request.plan(sigma, strategy), delta=request.delta))
     found = calibrate(
-        lambda sigma: request.mechanism(sigma, strategy), epsilon=_target(request), delta=request.delta, start=start
+        lambda sigma: request.plan(sigma, strategy), epsilon=_target(request), delta=request.delta, start=start
     )
     return NoisePlan(strategy, optimum, found.value, found.certificate, tried)
 
@@ -281,7 +297,7 @@ def spent_by(request: NoiseRequest, plan: NoisePlan, step: int, delta: float | N
     rows = None if strategy is None else Strategy(strategy.bands[:t, : min(t, strategy.n_bands)])
     first = replace(request, steps=t).mechanism(plan.noise_multiplier, rows, groups=plan.bands)
     with pld.upper_only(10.0):
-        spent = certify(first, delta=target).epsilon(target)
+        spent = certify(request.with_pilot(first), delta=target).epsilon(target)
     return min(spent, plan.certificate.epsilon(target))
 
 

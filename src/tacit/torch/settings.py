@@ -17,6 +17,8 @@ from tacit.mechanism import Adjacency, Arithmetic
 from tacit.noise import Optimum, Strategy
 from tacit.release import SEEDED
 from tacit.torch.curvature import Spectrum
+from tacit.torch.defaults import CLIP_SHARE, default_batch_size, default_epochs, step_length
+from tacit.torch.pilot import TYPICAL
 from tacit.torch.planning import STRATEGIES, NoisePlan, NoiseRequest, Prediction, described, plan_noise, predictions
 
 __all__ = ["LearningRate", "TrainingSettings"]
@@ -38,11 +40,11 @@ class TrainingSettings:
         *,
         epsilon: float | None = None,
         delta: float,
-        batch_size: int,
+        batch_size: int | None = None,
         epochs: float | None = None,
         steps: int | None = None,
-        clip_norm: float = 1.0,
-        learning_rate: LearningRate = 0.1,
+        clip_norm: float | None = None,
+        learning_rate: LearningRate | None = None,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
         strategy: str | Strategy | Optimum = "bandmf",
@@ -59,12 +61,13 @@ class TrainingSettings:
         arithmetic: Arithmetic | str = Arithmetic.FLOAT,
     ) -> None:
         self.arithmetic = Arithmetic.parse(arithmetic)
-        self.n_records, self.batch_size = _sizes(n_records, batch_size)
-        self.n_steps = _count_steps(self.n_records, self.batch_size, epochs, steps)
+        self.n_records, self.batch_size, self.n_steps = _sizes(n_records, batch_size, epochs, steps)
         self.adjacency = Adjacency.parse(adjacency)
         self.unit = unit
-        self.clip_norm = _validate.positive(clip_norm=clip_norm)
-        self.learning_rates = _rates(learning_rate, self.n_steps)
+        self.has_pilot = epsilon is not None and (clip_norm is None or learning_rate is None)
+        self.clip_norm = None if clip_norm is None else _validate.positive(clip_norm=clip_norm)
+        self.finds_rate = learning_rate is None
+        self.learning_rates = _rates(1.0 if learning_rate is None else learning_rate, self.n_steps)
         self.momentum = _validate.nonnegative(momentum=momentum)
         self.weight_decay = _validate.nonnegative(weight_decay=weight_decay)
         if self.momentum >= 1:
@@ -90,6 +93,7 @@ class TrainingSettings:
             weight_decay=self.weight_decay,
             rates=self.learning_rates.tobytes(),
             spectrum=_eigenvalues(spectrum),
+            has_pilot=self.has_pilot,
         )
         self.noise: NoisePlan = plan_noise(self._request)
         self._sealed = True
@@ -121,8 +125,39 @@ class TrainingSettings:
         words = (self.noise.certificate.digest, self.n_records, self.batch_size, self.clip_norm, self.momentum)
         seeded = self.random_state is not None
         bits = (self.chunk_size, self.vectorised, torch.get_num_threads(), torch.__version__, seeded)
-        text = f"{words}{bits}{self.weight_decay}{self.learning_rates.tobytes().hex()}"
+        text = f"{words}{bits}{self.finds_rate}{self.weight_decay}{self.learning_rates.tobytes().hex()}"
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def clip_for(self, median_norm: float | None) -> float:
+        """The clip of a run: the user's, or a quarter of the median norm of gradients at the start.
+
+        Args:
+            median_norm: what the pilot release found; None without one.
+
+        Returns:
+            C; 1 without a pilot release.
+        """
+        if self.clip_norm is not None:
+            return self.clip_norm
+        return 1.0 if median_norm is None else CLIP_SHARE * median_norm
+
+    def rate_for(self, step: int, median_norm: float | None, parameters: int) -> float:
+        """The learning rate of a step: the user's, or that of the rule (``defaults``).
+
+        Args:
+            step: from 0.
+            median_norm: what the pilot release found; None without one.
+            parameters: number of trainable parameters.
+
+        Returns:
+            η.
+        """
+        if not self.finds_rate:
+            return float(self.learning_rates[step])
+        key = (self.noise, self.n_steps, self.batch_size, parameters)
+        far = step_length(*key)
+        norm = TYPICAL if median_norm is None else median_norm
+        return far * (1 - self.momentum) / (norm * self.clip_for(median_norm))
 
     def predict(self) -> tuple[Prediction, ...]:
         """The predicted noise of this training and of the named strategies at the same (ε, δ).
@@ -132,7 +167,7 @@ class TrainingSettings:
         Returns:
             One prediction for each strategy.
         """
-        return predictions(self._request, self.clip_norm)
+        return predictions(self._request, self.clip_for(None))
 
     def describe(self) -> str:
         """What was chosen, what it costs, and the predicted noise of each strategy at the same (ε, δ), as text.
@@ -140,7 +175,7 @@ class TrainingSettings:
         Returns:
             Some lines; the strategy that runs is marked.
         """
-        return described(self._request, self.clip_norm)
+        return described(self._request, self.clip_for(None))
 
     def __repr__(self) -> str:
         return (
@@ -149,19 +184,22 @@ class TrainingSettings:
         )
 
 
-def _sizes(n_records: int, batch_size: int) -> tuple[int, int]:
-    n, B = _validate.positive_int(n_records=n_records), _validate.positive_int(batch_size=batch_size)
+def _sizes(n_records: int, batch_size: int | None, epochs: float | None, steps: int | None) -> tuple[int, int, int]:
+    """n, B and T; what is missing follows from the rule of ``defaults``."""
+    n = _validate.positive_int(n_records=n_records)
+    if epochs is not None and steps is not None:
+        raise InvalidInput("give either epochs or steps")
+    read = None if epochs is None else _validate.positive(epochs=epochs)
+    T = None if steps is None else _validate.positive_int(steps=steps)
+    if batch_size is None:
+        B = default_batch_size(n, epochs=read, steps=T)
+    else:
+        B = _validate.positive_int(batch_size=batch_size)
     if n < B:
         raise InvalidInput(f"batch_size {B} exceeds the {n} records: lower it")
-    return n, B
-
-
-def _count_steps(n: int, batch_size: int, epochs: float | None, steps: int | None) -> int:
-    if (epochs is None) == (steps is None):
-        raise InvalidInput("give either epochs or steps")
-    if steps is not None:
-        return _validate.positive_int(steps=steps)
-    return max(1, int(np.ceil(round(_validate.positive(epochs=epochs) * n / batch_size, 9))))
+    if T is None:
+        T = max(1, int(np.ceil(round((default_epochs(n) if read is None else read) * n / B, 9))))
+    return n, B, T
 
 
 def _rates(rate: LearningRate, steps: int) -> Array:

@@ -63,11 +63,11 @@ class PrivateTrainer:
             model's own loss, the ``loss`` (attribute or key) of its output.
         epsilon: the target ε, or None if ``noise_multiplier`` is given.
         delta: δ; below 1/n.
-        batch_size: expected batch size.
+        batch_size: expected batch size; 20 epochs in 400 steps if nothing is given (``defaults``).
         epochs: how often each record is read, on average.
         steps: number of steps, instead of epochs.
-        clip_norm: the largest norm of the gradient that one record contributes.
-        learning_rate: a number, one per step, or a function of the step.
+        clip_norm: the largest norm of the gradient that one record contributes; found by a pilot release if missing.
+        learning_rate: a number, one per step, or a function of the step; by a documented rule if missing.
         momentum: in [0, 1).
         weight_decay: decoupled: parameters shrink by 1 − learning_rate·weight_decay at every step.
         optimizer: a function from parameters to a torch optimiser, instead of SGD with the settings above.
@@ -108,11 +108,11 @@ class PrivateTrainer:
         *,
         epsilon: float | None = None,
         delta: float,
-        batch_size: int,
+        batch_size: int | None = None,
         epochs: float | None = None,
         steps: int | None = None,
-        clip_norm: float = 1.0,
-        learning_rate: LearningRate = 0.1,
+        clip_norm: float | None = None,
+        learning_rate: LearningRate | None = None,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
         optimizer: Callable[[Iterator[nn.Parameter]], Optimizer] | None = None,
