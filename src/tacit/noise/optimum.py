@@ -30,7 +30,7 @@ from tacit.noise.strategies import (
 )
 from tacit.noise.workloads import Workload, prefix_sum
 
-__all__ = ["Optimum", "certified_bound", "optimise", "optimise_toeplitz", "stationary_columns"]
+__all__ = ["Optimum", "certified_bound", "optimise", "optimise_toeplitz", "positive_diagonal", "stationary_columns"]
 
 Array = NDArray[np.float64]
 _STAGES = (100, 200, 300)  # iterations before the scales are refreshed; later stages like the last
@@ -253,8 +253,25 @@ def _stage(workload: Workload, C: Array, iterations: int, memory: int, goal: flo
         return at - bound <= goal * at
 
     best = _lbfgs(objective, (C * np.sqrt(np.maximum(weight, 1e-6))).ravel(), iterations, memory, closed)
-    new = unit_columns(best.reshape(T, b) * scale)
+    new = positive_diagonal(unit_columns(best.reshape(T, b) * scale))
     return (new if workload.value(new) <= value else C), counted
+
+
+def positive_diagonal(bands: Array) -> Array:
+    """The same X = CᵀC from a C of positive diagonal: rows that begin on the other side of zero change their sign.
+
+    A line search may step over the wall where a diagonal entry is zero, if there is less noise on its other side.
+
+    Args:
+        bands: C by columns; no diagonal entry is zero.
+
+    Returns:
+        A new array, of the same error and column norms.
+    """
+    T, b = bands.shape
+    rows = np.arange(T)[:, None] + np.arange(b)[None, :]
+    sign = np.append(np.where(bands[:, 0] < 0, -1.0, 1.0), np.ones(b))
+    return np.asarray(bands * sign[rows])
 
 
 def _lbfgs(

@@ -159,6 +159,7 @@ def _parsed(data: bytes) -> Saved | None:
             bytes.fromhex(document["run"]),
             None if document["entry"] is None else int(document["entry"]),
             tuple(str(mark) for mark in document["marks"]),
+            None if document.get("median_norm") is None else float(document["median_norm"]),
         )
     except _DAMAGE:
         return None

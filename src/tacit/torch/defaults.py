@@ -15,7 +15,6 @@ length ρN stray. The rate is η = ρ/clip.
 
 from __future__ import annotations
 
-import functools
 import math
 
 from tacit.noise import identity, prefix_sum
@@ -50,7 +49,6 @@ def default_batch_size(n: int, *, epochs: float | None = None, steps: int | None
     return max(1, min(n, round(read / (STEPS if steps is None else steps))))
 
 
-@functools.lru_cache(maxsize=32)
 def step_length(noise: NoisePlan, steps: int, batch_size: int, parameters: int) -> float:
     """ρ·G: how far a step of mean directions goes, times the typical norm of a gradient.
 

@@ -1,7 +1,7 @@
 """A pilot release: how long gradients are at the start, in powers of two. Rate and clip follow from it.
 
 The best step of clipped training scales with 1/‖∇ℓ‖, which depends on the scale of the inputs and of the model. A
-histogram of norms over all records, with noise that takes 0.25 % of the budget's μ², tells it to a factor of two.
+histogram of norms over all records, with noise that takes a thousandth of the budget's μ², tells it to a factor of two.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ BINS, LOWEST = 18, -7
 """Bin k holds norms from 2^(k−7) to 2^(k−6); the first and the last also what lies beyond."""
 TYPICAL = 4.0
 """The norm that is assumed without a pilot release, or where its noise hides every bin."""
-SHARE = 0.05
-"""μ of the pilot release over that of the whole budget: a quarter of a per cent of μ²."""
+SHARE = 0.03
+"""μ of the pilot release over that of the whole budget: a thousandth of μ²."""
 
 
 def pilot_mechanism(
@@ -93,6 +93,11 @@ class GradientNorms(Query):
 
     def __init__(self, gradients: PerRecordGradients) -> None:
         self._gradients = gradients
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the parameters."""
+        return self._gradients.objective.device()
 
     @property
     def diameter(self) -> float:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -53,6 +54,21 @@ class Batch:
     step: int
 
 
+@dataclass(frozen=True, eq=False)
+class Start:
+    """What a run fixed at its first step: public.
+
+    Attributes:
+        median_norm: of the gradients at the start, as the pilot release found it; None without one.
+        clip_norm: C.
+        learning_rates: η of every step.
+    """
+
+    median_norm: float | None
+    clip_norm: float
+    learning_rates: NDArray[np.float64]
+
+
 class TrainingPlan(TrainingSettings):
     """Clipped per-record gradients, noise correlated across steps, and the certificate of exactly that.
 
@@ -76,10 +92,11 @@ class TrainingPlan(TrainingSettings):
             ``defaults``: 20 epochs in 400 steps.
         epochs: how often each record is read, on average: T = ⌈epochs·n/B⌉ steps.
         steps: T, instead of epochs.
-        clip_norm: C, the largest norm of the gradient that one record contributes; a quarter of the median at the start
-            if missing, which a pilot release finds for a small share of the budget (1 with ``noise_multiplier``).
-        learning_rate: η: a number, one per step, or a function of the step; by the rule of ``defaults`` if missing,
-            from that median, the noise and the number of parameters.
+        clip_norm: C, the largest norm of the gradient that one record contributes; if missing 1, or with a pilot
+            release a quarter of the median at the start.
+        learning_rate: η: a number, one per step, or a function of the step; if missing by the rule of ``defaults``,
+            from that median (without a pilot release, 4), the noise and the number of parameters; 0.1 with
+            ``noise_multiplier``.
         momentum: β in [0, 1).
         weight_decay: λ, decoupled: θ shrinks by 1 − ηλ.
         strategy: "bandmf" (noise that cancels over steps), "dpsgd" (independent noise), "noisecurve" (optimised for the
@@ -91,6 +108,8 @@ class TrainingPlan(TrainingSettings):
         unit: whose data one record is.
         chunk_size: how many per-record gradients are computed at once.
         vectorised: False for models that vmap cannot batch.
+        pilot: True to release a histogram of the norms of gradients at the start, for a small share of ε, from which
+            missing clip and rate follow. A plan makes none by default; a trainer does if clip or rate is missing.
         ledger: a ``tacit.Ledger``, charged before any record is read.
         note: free text for the ledger.
         random_state: a seed that makes the run repeatable and *not private*.
@@ -108,7 +127,7 @@ class TrainingPlan(TrainingSettings):
     _query: PerRecordGradients | None = None
     _optimizer: Optimizer | None = None
     _marks: tuple[str, ...] = ()
-    _rate: float = 0.0
+    _start: Start | None = None
     _bound: tuple[object, object, LossFunction | RecordLoss] | None = None
 
     @property
@@ -154,6 +173,17 @@ class TrainingPlan(TrainingSettings):
             ε, at most 0.1 % above its value on the finest grid of losses.
         """
         return spent_by(self._request, self.noise, self.steps_done if step is None else step, delta)
+
+    @property
+    def start_(self) -> Start:
+        """Clip and rates of the run, and what the pilot release found.
+
+        Raises:
+            InvalidInput: before the first step.
+        """
+        if self._start is None:
+            raise InvalidInput("clip and rates are fixed by the first step: train first")
+        return self._start
 
     @property
     def in_sync(self) -> bool:
@@ -240,11 +270,8 @@ class TrainingPlan(TrainingSettings):
         objective = query.objective
         flat = objective.flatten(objective.trainable())
         theta = flat.to(torch.promote_types(flat.dtype, torch.float32)).cpu().numpy()
-        if self.has_pilot and run.median_norm is None:
-            run.release_pilot(GradientNorms(query), theta)
-            query = self._query_for(run.records, model, self.bind(model, loss_fn, run.records))  # with its clip
+        self._begin(run, query, theta)
         noisy = run.release(query, theta)
-        self._rate = self.rate_for(batch.step, run.median_norm, objective.size)
         self._move(model, objective.unflatten(noisy / self.batch_size), batch.step, optimizer)
         run.moved = batch.step + 1
 
@@ -265,11 +292,18 @@ class TrainingPlan(TrainingSettings):
             self._bound = (model, loss_fn, bound_loss(model, loss_fn, records.names))
         return self._bound[2]
 
+    def _begin(self, run: _Run, query: PerRecordGradients, theta: NDArray[Any]) -> None:
+        """Fix clip and rates, after the pilot release if there is one and it has not been made before."""
+        if self._start is None:
+            if self.has_pilot and run.median_norm is None:
+                run.release_pilot(GradientNorms(query), theta)
+            found = run.median_norm
+            self._start = Start(found, self.clip_for(found), self.rates_for(found, query.size))
+        query.bound = self._start.clip_norm
+
     def _query_for(self, records: Records, model: nn.Module, loss_fn: LossFunction | RecordLoss) -> PerRecordGradients:
         """The sum of clipped gradients of this model and loss, made when they are seen for the first time."""
-        query, clip = self._query, self.clip_for(None if self._run is None else self._run.median_norm)
-        if query is not None and query.bound != clip:
-            query.bound = clip  # found by the pilot release
+        query = self._query
         if query is None or query.objective.model is not model or query.objective.loss_fn is not loss_fn:
             objective, chunk, vectorised = Objective(model, loss_fn), self.chunk_size, self.vectorised
             if chunk is None and self.arithmetic is Arithmetic.EXACT:
@@ -279,7 +313,7 @@ class TrainingPlan(TrainingSettings):
             fill = try_step(model, loss_fn, records, chunk_size=tried, vectorised=vectorised, look=True)
             for parameter in model.parameters() if query is None else ():
                 records.team.broadcast(parameter.data)  # all processes start with the leader's parameters
-            query = PerRecordGradients(objective, clip, chunk_size=chunk, vectorised=vectorised, fill=fill)
+            query = PerRecordGradients(objective, 1.0, chunk_size=chunk, vectorised=vectorised, fill=fill)
             if not is_record_local(model, loss_fn):
                 self.declare(RECORDS_APART)
             self._query = query
@@ -293,7 +327,8 @@ class TrainingPlan(TrainingSettings):
         for name, part in gradient.items():
             named[name].grad = part.to(named[name])
         if optimizer is None:
-            optimizer, rate = self._sgd(model), self._rate
+            assert self._start is not None  # set before the first release
+            optimizer, rate = self._sgd(model), float(self._start.learning_rates[step])
             for group in optimizer.param_groups:
                 group["lr"] = rate
             with torch.no_grad():
@@ -455,13 +490,24 @@ class _Run:
         return self._steps - self._session.steps_left()
 
     def release_pilot(self, query: GradientNorms, theta: NDArray[Any]) -> None:
-        """Release the norms of gradients at the start: before the first step, once."""
+        """Release the norms of gradients at the start: before the first step, once.
+
+        Args:
+            query: counts records by their norm.
+            theta: the initial parameters.
+
+        Raises:
+            MechanismMismatch: if it was released, or the run was resumed.
+        """
+        if self.median_norm is not None or self.step:
+            raise MechanismMismatch("the pilot release is made once, before the first step: make another plan")
         found = torch.zeros(1, dtype=torch.float64)
-        if self._session is None:
-            query.contribute(self.records, theta)
-        else:
-            sigma = self._session.noise_std(query, part=1)
-            found[0] = median_norm(self._session.release(query, theta, part=1), sigma)
+        with self._step_rng(query.device):
+            if self._session is None:
+                query.contribute(self.records, theta)
+            else:
+                sigma = self._session.noise_std(query, part=1)
+                found[0] = median_norm(self._session.release(query, theta, part=1), sigma)
         self.median_norm = float(self.records.team.broadcast(found))
 
     def release(self, query: PerRecordGradients, theta: NDArray[Any]) -> Tensor:

@@ -21,7 +21,7 @@ from tacit.torch.defaults import CLIP_SHARE, default_batch_size, default_epochs,
 from tacit.torch.pilot import TYPICAL
 from tacit.torch.planning import STRATEGIES, NoisePlan, NoiseRequest, Prediction, described, plan_noise, predictions
 
-__all__ = ["LearningRate", "TrainingSettings"]
+__all__ = ["LearningRate", "TrainingSettings", "wants_pilot"]
 
 Array = NDArray[np.float64]
 LearningRate = float | Sequence[float] | Callable[[int], float]
@@ -55,6 +55,7 @@ class TrainingSettings:
         unit: str = "record",
         chunk_size: int | None = None,
         vectorised: bool = True,
+        pilot: bool | None = None,
         ledger: Ledger | None = None,
         note: str = "",
         random_state: int | None = None,
@@ -64,10 +65,10 @@ class TrainingSettings:
         self.n_records, self.batch_size, self.n_steps = _sizes(n_records, batch_size, epochs, steps)
         self.adjacency = Adjacency.parse(adjacency)
         self.unit = unit
-        self.has_pilot = epsilon is not None and (clip_norm is None or learning_rate is None)
+        self.has_pilot = _checked_pilot(pilot, epsilon, clip_norm, learning_rate)
         self.clip_norm = None if clip_norm is None else _validate.positive(clip_norm=clip_norm)
-        self.finds_rate = learning_rate is None
-        self.learning_rates = _rates(1.0 if learning_rate is None else learning_rate, self.n_steps)
+        self.finds_rate = learning_rate is None and epsilon is not None
+        self.learning_rates = _rates(0.1 if learning_rate is None else learning_rate, self.n_steps)
         self.momentum = _validate.nonnegative(momentum=momentum)
         self.weight_decay = _validate.nonnegative(weight_decay=weight_decay)
         if self.momentum >= 1:
@@ -141,23 +142,21 @@ class TrainingSettings:
             return self.clip_norm
         return 1.0 if median_norm is None else CLIP_SHARE * median_norm
 
-    def rate_for(self, step: int, median_norm: float | None, parameters: int) -> float:
-        """The learning rate of a step: the user's, or that of the rule (``defaults``).
+    def rates_for(self, median_norm: float | None, parameters: int) -> Array:
+        """The learning rates of a run: the user's, or those of the rule (``defaults``).
 
         Args:
-            step: from 0.
             median_norm: what the pilot release found; None without one.
             parameters: number of trainable parameters.
 
         Returns:
-            η.
+            η of every step.
         """
         if not self.finds_rate:
-            return float(self.learning_rates[step])
-        key = (self.noise, self.n_steps, self.batch_size, parameters)
-        far = step_length(*key)
+            return self.learning_rates
+        far = step_length(self.noise, self.n_steps, self.batch_size, parameters)
         norm = TYPICAL if median_norm is None else median_norm
-        return far * (1 - self.momentum) / (norm * self.clip_for(median_norm))
+        return np.full(self.n_steps, far * (1 - self.momentum) / (norm * self.clip_for(median_norm)))
 
     def predict(self) -> tuple[Prediction, ...]:
         """The predicted noise of this training and of the named strategies at the same (ε, δ).
@@ -219,6 +218,22 @@ def _checked_seed(random_state: int | None) -> int | None:
     if random_state is not None and (not number or random_state < 0):
         raise InvalidInput(f"random_state must be None or a non-negative integer, got {random_state!r}")
     return random_state
+
+
+def wants_pilot(
+    pilot: bool | None, epsilon: float | None, clip_norm: float | None, learning_rate: LearningRate | None
+) -> bool:
+    """What a trainer does: a pilot release where something follows from it, unless the user decides."""
+    return (epsilon is not None and (clip_norm is None or learning_rate is None)) if pilot is None else pilot
+
+
+def _checked_pilot(
+    pilot: bool | None, epsilon: float | None, clip_norm: float | None, learning_rate: LearningRate | None
+) -> bool:
+    """Whether norms are released first: only if something follows from them."""
+    if pilot and epsilon is None:
+        raise InvalidInput("a pilot release takes a share of epsilon: give epsilon instead of noise_multiplier")
+    return bool(pilot) and (clip_norm is None or learning_rate is None)
 
 
 def _kind(kind: str | Strategy | Optimum, bands: int | None, steps: int) -> str | Strategy | Optimum:

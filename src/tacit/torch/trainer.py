@@ -33,7 +33,7 @@ from tacit.torch.items import Collate
 from tacit.torch.objective import LossFunction, RecordLoss, check_model, check_optimizer
 from tacit.torch.plan import PUBLIC_SHAPES, RECORDS_APART, TrainingPlan
 from tacit.torch.records import Records, like_parameters
-from tacit.torch.settings import LearningRate
+from tacit.torch.settings import LearningRate, wants_pilot
 from tacit.torch.trial import try_evaluation, try_step
 
 __all__ = ["PUBLIC_EVALUATION", "PrivateTrainer", "accuracy"]
@@ -81,6 +81,8 @@ class PrivateTrainer:
         unit: whose data one record is.
         chunk_size: how many per-record gradients are computed at once.
         vectorised: False for models that vmap cannot batch.
+        pilot: whether to release a histogram of the norms of gradients at the start, for a small share of ε, from which
+            missing clip and rate follow; if missing, where one of them is missing.
         checkpoint: a file to resume from if the run is interrupted: **as secret as the data** (it contains the noise
             key). Its journal lies beside it, and in the state directory of the user.
         checkpoint_every: number of steps between checkpoints; one epoch if missing.
@@ -126,6 +128,7 @@ class PrivateTrainer:
         unit: str = "record",
         chunk_size: int | None = None,
         vectorised: bool = True,
+        pilot: bool | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_every: int | None = None,
         ledger: Ledger | None = None,
@@ -142,6 +145,8 @@ class PrivateTrainer:
                 "scheduler must be a function of the optimizer, given with optimizer=: for the plan's own SGD pass "
                 "learning_rate= as a function of the step"
             )
+        if isinstance(loss_fn, type):
+            raise InvalidInput(f"loss_fn is the class {loss_fn.__name__}: make one of it, e.g. {loss_fn.__name__}()")
         if loss_fn is not None and not (callable(loss_fn) or isinstance(loss_fn, RecordLoss)):
             raise InvalidInput("loss_fn must be callable as loss_fn(output, target), or a RecordLoss")
         self.model, self.loss_fn = model, loss_fn
@@ -164,6 +169,7 @@ class PrivateTrainer:
             unit=unit,
             chunk_size=chunk_size,
             vectorised=vectorised,
+            pilot=wants_pilot(pilot, epsilon, clip_norm, learning_rate if optimizer is None else 1.0),
             ledger=ledger,
             note=note,
             random_state=random_state,
