@@ -3,8 +3,8 @@
 Accuracy on records of the training data that were held out (no test data are used), in per cent. Everything but the
 rate is that of the defaults: batches, epochs, clip, noise. The grid is the default's own rate times 1/8 … 8; a best
 factor at an end of the grid is flagged, because a better rate may lie beyond. Small models and parts of the data, so
-that two cores suffice. ``python benchmarks/defaults_torch.py --only banking77 --seeds 3``; cells that are there are kept.
-Data: TACIT_DATA_DIR.
+that two cores suffice. ``python benchmarks/defaults_torch.py --only banking77 --seeds 3``; cells that are there are
+kept. Data: TACIT_DATA_DIR.
 """
 
 from __future__ import annotations

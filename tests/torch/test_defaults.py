@@ -65,11 +65,11 @@ def test_fewer_epochs_of_many_records():
 def test_the_rule_by_hand():
     plan = TrainingPlan(10_000, noise_multiplier=3.0, delta=1e-6, strategy="dpsgd")
     noise = 3.0 * math.sqrt(50_000) / 500
-    assert step_length(plan.noise, 400, 500, 50_000) == pytest.approx(13 / noise)
-    assert step_length(plan.noise, 100, 500, 50_000) == pytest.approx(26 / noise)
+    assert step_length(plan.noise, 400, 500, 50_000) == pytest.approx(15 / noise)
+    assert step_length(plan.noise, 100, 500, 50_000) == pytest.approx(30 / noise)
     assert step_length(plan.noise, 400, 500, 10) == 30
     correlated = TrainingPlan(10_000, noise_multiplier=3.0, delta=1e-6, bands=4)
-    assert step_length(correlated.noise, 400, 500, 50_000) > 13 / noise
+    assert step_length(correlated.noise, 400, 500, 50_000) > 15 / noise
 
 
 def test_the_rate_does_not_depend_on_the_scale_of_loss_or_clip():
@@ -139,7 +139,7 @@ def test_the_pilot_finds_the_scale(digits):
         for batch in plan.batches((X * scale, y)):
             plan.step(model, LOSS, batch)
             break
-        found.append(plan._run.median_norm)
+        found.append(plan.start_.median_norm)
     assert 30 < found[2] / found[1] < 300
     assert found[0] < found[1]
 
@@ -183,7 +183,7 @@ def test_a_second_pilot_is_refused(digits):
 # -- they train -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scale", [0.05, 1.0, 20.0])
+@pytest.mark.parametrize("scale", [0.25, 1.0, 20.0])
 @pytest.mark.parametrize("arithmetic", ["float", "exact"])
 def test_nothing_but_the_promise_is_needed(digits, scale, arithmetic):
     """Digits at any scale of the inputs; the fixed rate 0.1 and clip 1 fail at one end or the other."""
