@@ -65,11 +65,11 @@ def test_fewer_epochs_of_many_records():
 def test_the_rule_by_hand():
     plan = TrainingPlan(10_000, noise_multiplier=3.0, delta=1e-6, strategy="dpsgd")
     noise = 3.0 * math.sqrt(50_000) / 500
-    assert step_length(plan.noise, 400, 500, 50_000) == pytest.approx(15 / noise)
-    assert step_length(plan.noise, 100, 500, 50_000) == pytest.approx(30 / noise)
+    assert step_length(plan.noise, 400, 500, 50_000) == pytest.approx(12 / noise)
+    assert step_length(plan.noise, 100, 500, 50_000) == pytest.approx(24 / noise)
     assert step_length(plan.noise, 400, 500, 10) == 30
     correlated = TrainingPlan(10_000, noise_multiplier=3.0, delta=1e-6, bands=4)
-    assert step_length(correlated.noise, 400, 500, 50_000) > 15 / noise
+    assert step_length(correlated.noise, 400, 500, 50_000) > 12 / noise
 
 
 def test_the_rate_does_not_depend_on_the_scale_of_loss_or_clip():

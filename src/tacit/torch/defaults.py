@@ -7,7 +7,7 @@ nearly all of them count as directions. A step then moves by ρ times the mean d
 N = σ·√(F(C)/F(I))·√d/B: d trainable parameters, F the error of running sums, which correlated noise makes smaller. The
 best ρ of four data sets (``benchmarks/defaults_torch.py``) is
 
-    ρ = min(30, 15/N·√(400/T)) / G:
+    ρ = min(30, 12/N·√(400/T)) / G:
 
 without noise a step is limited by the curvature, which grows with G², and with much noise by how far T noisy steps of
 length ρN stray. The rate is η = ρ/clip.
@@ -24,7 +24,7 @@ __all__ = ["CLIP_SHARE", "EPOCHS", "STEPS", "default_batch_size", "default_epoch
 
 EPOCHS, STEPS = 20.0, 400
 _LARGE = 50_000
-_LONGEST, _NOISE = 30.0, 15.0
+_LONGEST, _NOISE = 30.0, 12.0
 CLIP_SHARE = 0.25
 """The clip over the median norm of gradients at the start."""
 
@@ -59,7 +59,7 @@ def step_length(noise: NoisePlan, steps: int, batch_size: int, parameters: int) 
         parameters: d, the number of trainable parameters.
 
     Returns:
-        min(30, 15/N·√(400/T)).
+        min(30, 12/N·√(400/T)).
     """
     A = prefix_sum(steps)
     share = 1.0 if noise.strategy is None else A.value(noise.strategy.bands) / A.value(identity(steps))
