@@ -16,7 +16,17 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).parent
-ACCUMULATE = ("coordinate", "untuned", "timing", "throughput", "training", "final_model", "nmf", "block_networks")
+ACCUMULATE = (
+    "coordinate",
+    "untuned",
+    "timing",
+    "throughput",
+    "training",
+    "final_model",
+    "nmf",
+    "block_networks",
+    "defaults_torch",
+)
 ONCE = (
     "accounting",
     "audits",
@@ -30,6 +40,7 @@ ONCE = (
     "quadratic",
     "sketches",
     "steps",
+    "planning",
     "exact_cost",
     "exact_chains",
     "exact_blocks",
