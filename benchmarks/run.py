@@ -28,6 +28,7 @@ ACCUMULATE = (
     "nmf",
     "block_networks",
     "persons",
+    "defaults_torch",
 )
 ONCE = (
     "accounting",
@@ -42,6 +43,7 @@ ONCE = (
     "quadratic",
     "sketches",
     "steps",
+    "planning",
     "exact_cost",
     "exact_chains",
     "exact_blocks",

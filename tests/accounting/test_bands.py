@@ -97,7 +97,7 @@ def test_the_table_by_brute_force(chosen):
         assert row.noise == row.noise_multiplier * math.sqrt(row.error)
         exact[row.bands] = sigma * math.sqrt(error)
     assert found.bands == min(exact, key=exact.get)
-    assert [row.bands for row in found.table] == [1, 2, 3, 5, 7]
+    assert [row.bands for row in found.table] == [1, 2, 3, 5, 10, 14]
     mine = next(row for row in found.table if row.bands == found.bands)
     assert (mine.noise_multiplier, mine.error) == (found.noise_multiplier, found.optimum.error)
     assert mine.noise == min(row.noise for row in found.table)
@@ -115,11 +115,22 @@ def test_monotone(chosen):
     assert all(a.noise_multiplier < b.noise_multiplier for a, b in zip(more.table, replaced.table, strict=False))
 
 
-def test_the_search_stops_once_the_noise_has_risen(chosen):
-    for found in chosen.values():
-        least = min(row.noise for row in found.table)
-        assert found.table[-1].noise > 1.02 * least
-        assert all(row.noise <= 1.021 * least for row in found.table[:-1] if row.bands > found.bands)
+def test_bisection_finds_what_trying_every_candidate_finds(chosen):
+    usual = [1, 2, 3, 5, 7, 10, 14, 20, 28, 40, 57, 80]
+    for (adjacency, epsilon), found in chosen.items():
+        every = choose_bands(epsilon, DELTA, **SMALL, adjacency=adjacency, candidates=usual, tolerance=1e-2)
+        assert found.bands == every.bands
+        tried = [row.bands for row in found.table]
+        place = usual.index(found.bands)
+        assert {1, *usual[max(place - 1, 0) : place + 2]} <= set(tried)
+        assert len(tried) <= 8
+
+
+def test_the_guess_of_an_experienced_caller_changes_nothing():
+    how = {**SMALL, "bands": 3, "adjacency": "zero-out"}
+    exact = banded_noise_multiplier(0.5, DELTA, **how)
+    for start in (0.5 * exact, 1.01 * exact, 20.0):
+        assert banded_noise_multiplier(0.5, DELTA, **how, start=start) == pytest.approx(exact, rel=2e-6)
 
 
 def test_the_design_at_epsilon_two():

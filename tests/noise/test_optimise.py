@@ -27,6 +27,7 @@ from tacit.noise import (
     toeplitz_sensitivity,
     unit_columns,
 )
+from tacit.noise.optimum import positive_diagonal
 from tacit.noise.strategies import inside
 
 
@@ -240,3 +241,28 @@ def test_a_strategy_is_frozen_and_says_little() -> None:
     for bad in (np.ones(3), np.empty((0, 2)), [[0.0, 1.0]], [[np.nan]], [["a"]]):
         with pytest.raises(InvalidInput, match="bands"):
             Strategy(bad)
+
+
+def test_a_line_search_may_cross_the_wall_where_a_diagonal_entry_is_zero():
+    """It ended in a C of negative diagonal, which no strategy may have; X = CᵀC, and so the error, is the same."""
+    mu = 0.8740251418174172 * np.arange(1, 101.0) ** -2.234585733327679
+    workload = noisecurve_workload(mu, 1.987131447446458, 100)
+    found = optimise(workload, 4, regularisation=0.005)
+    assert found.strategy.bands[:, 0].min() > 0
+    assert found.gap <= 1e-3
+    np.testing.assert_allclose(found.column_norms, 1.0, rtol=1e-12)
+
+
+def test_rows_of_other_sign_have_the_same_gram_matrix():
+    rng = np.random.default_rng(0)
+    bands = np.where(np.arange(12)[:, None] + np.arange(3) < 12, rng.normal(size=(12, 3)), 0.0)
+    other = positive_diagonal(bands)
+    assert (other[:, 0] > 0).all()
+
+    def dense(C):
+        out = np.zeros((12, 12))
+        for i in range(3):
+            out[np.arange(i, 12), np.arange(12 - i)] = C[: 12 - i, i]
+        return out
+
+    np.testing.assert_allclose(dense(other).T @ dense(other), dense(bands).T @ dense(bands), atol=1e-14)

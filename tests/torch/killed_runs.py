@@ -14,7 +14,8 @@ import torch
 from torch import nn
 
 from tacit.ledger import Ledger
-from tacit.torch import PrivateTrainer, plan
+from tacit.torch import PrivateTrainer
+from tacit.torch import run as runs
 from tacit.torch.gradients import PerRecordGradients
 
 STEPS = 8
@@ -27,7 +28,7 @@ def digest(values: Any) -> str:
 def watch(side: Path, mutant: str) -> None:
     """Write down each release before it is used: run, number, sum, noise."""
     out = os.open(side, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    total, release = PerRecordGradients.total, plan._Run.release
+    total, release = PerRecordGradients.total, runs.Run.release
     clean: list[np.ndarray] = []
 
     def summed(self: Any, rows: Any, state: Any, members: Any, grid: Any) -> Any:
@@ -42,7 +43,7 @@ def watch(side: Path, mutant: str) -> None:
         os.write(out, f"{line}\n".encode())
         return noisy
 
-    PerRecordGradients.total, plan._Run.release = summed, released  # type: ignore[method-assign]
+    PerRecordGradients.total, runs.Run.release = summed, released  # type: ignore[method-assign]
     if mutant == "uncharged":
         Ledger.reserve = lambda self, *args, **options: 1  # type: ignore[method-assign]
 

@@ -121,19 +121,20 @@ def test_evaluation_data_that_do_not_fit_cost_nothing(ledger, shown, metrics, wo
 def test_before_the_ledger_is_asked_only_made_up_records_are_seen(tmp_path, monkeypatch):
     monkeypatch.setenv("TACIT_STATE_DIR", str(tmp_path / "state"))
     poor = Ledger(tmp_path / "p.ledger", 0.01, 1e-3, adjacency="zero-out")
-    seen = []
+    seen, read = [], []
 
     class Watching(Wrapped):
         def forward(self, x):
             seen.append(x)
             return self.inner(x)
 
-    class Untouchable(torch.utils.data.Dataset):
+    class Watched(torch.utils.data.Dataset):
         def __len__(self) -> int:
             return 60
 
         def __getitem__(self, i: int):
-            raise AssertionError("read")
+            read.append(i)
+            return X[i], Y[i]
 
     trainer = PrivateTrainer(Watching(nn.Linear(6, 2)), LOSS, ledger=poor, vectorised=False, **HOW)
     with pytest.raises(BudgetExhausted):
@@ -141,7 +142,9 @@ def test_before_the_ledger_is_asked_only_made_up_records_are_seen(tmp_path, monk
     assert seen
     assert not any(x.any() for x in seen)
     with pytest.raises(BudgetExhausted):
-        trainer.fit(Untouchable())
+        trainer.fit(Watched())
+    assert set(read) == {0, 1, 2, 3, 4}  # their shapes only, which are declared to be public
+    assert not any(x.any() for x in seen)
 
 
 # -- never wrongly --------------------------------------------------------------------------------------------------

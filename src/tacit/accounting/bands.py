@@ -17,7 +17,8 @@ from scipy import optimize
 from tacit import _validate
 from tacit.accounting import pld
 from tacit.accounting.banded import banded_rate
-from tacit.accounting.calibration import banded_noise_multiplier
+from tacit.accounting.calibration import banded_noise_multiplier, feasible_secant
+from tacit.accounting.gdp import gdp_mu
 from tacit.accounting.poisson import sampled_curve
 from tacit.errors import InvalidInput, NotCovered
 from tacit.mechanism import Adjacency, Schedule
@@ -27,8 +28,8 @@ if TYPE_CHECKING:  # imported when it is needed
 
 __all__ = ["BandCandidate", "BandChoice", "choose_bands"]
 
-_RISEN = 1.02
-_ROUGH, _ROUGH_DEFICIENT = 25, 200  # evaluations while comparing: errors within 0.3 % (2 %) of the optimum
+_ROUGH, _ROUGH_DEFICIENT = 6, 100  # evaluations while comparing: errors within 0.8 % (2 %) of the optimum
+_NEAR = 5e-4  # relative accuracy of σ while comparing
 _LOW, _HIGH = math.log(1e-3), math.log(1e9)
 
 
@@ -38,7 +39,7 @@ class BandCandidate:
 
     Attributes:
         bands: b.
-        noise_multiplier: σ/C that suffices; certified for the chosen one, up to 0.2 % too much for others.
+        noise_multiplier: σ/C that suffices; certified for the chosen one, up to 0.2 % off for others.
         error: F(C) of the strategy found, per unit of noise variance; optimal for the chosen one, nearly for others.
         noise: noise_multiplier·√error, what is minimised: the root mean squared error of the workload in clips.
     """
@@ -104,8 +105,9 @@ def choose_bands(
         steps: T.
         adjacency: the relation.
         workload: what the noise is held against, of T steps; ``prefix_sum(steps)`` if missing.
-        candidates: numbers of bands to try, all of them; if missing 1, 2, 3, 5, 7, 10, 14, 20, … as long as B·b ≤ n and
-            b ≤ T, until the noise has risen by 2 %.
+        candidates: numbers of bands to try, all of them; if missing 1 and those of 1, 2, 3, 5, 7, 10, 14, 20, … with
+            B·b ≤ n and b ≤ T that bisection visits, because the noise falls and then rises: the best one's neighbours
+            are among them.
         tolerance: certified gap of the chosen strategy; that of ``optimise`` if missing.
 
     Returns:
@@ -114,32 +116,142 @@ def choose_bands(
     Raises:
         InvalidInput: if the workload has another number of steps, a candidate does not fit, or no noise suffices.
     """
-    from tacit.noise import Workload, optimise, prefix_sum
+    from tacit.noise import optimise
+
+    goal = None if tolerance is None else _validate.positive(tolerance=tolerance)
+    row, rough, table, A = compare_bands(
+        epsilon,
+        delta,
+        n=n,
+        batch_size=batch_size,
+        steps=steps,
+        adjacency=adjacency,
+        workload=workload,
+        candidates=candidates,
+    )
+    sigma = banded_noise_multiplier(
+        epsilon,
+        delta,
+        n=n,
+        batch_size=batch_size,
+        steps=steps,
+        bands=row.bands,
+        adjacency=adjacency,
+        start=row.noise_multiplier,
+    )
+    optimum = optimise(A, row.bands, tolerance=goal, start=rough.strategy if A.full_rank else None)
+    final = BandCandidate(row.bands, sigma, optimum.error)
+    return BandChoice(row.bands, sigma, optimum, tuple(final if old is row else old for old in table))
+
+
+def compare_bands(
+    epsilon: float,
+    delta: float,
+    *,
+    n: int,
+    batch_size: int,
+    steps: int,
+    adjacency: Adjacency | str,
+    workload: Workload | None,
+    candidates: Sequence[int] | None = None,
+) -> tuple[BandCandidate, Optimum, tuple[BandCandidate, ...], Workload]:
+    """The comparison of ``choose_bands`` alone, without a certified multiplier.
+
+    Args:
+        epsilon: as there, also the rest.
+        delta: δ.
+        n: the number of records.
+        batch_size: B.
+        steps: T.
+        adjacency: the relation.
+        workload: what the noise is held against.
+        candidates: numbers of bands to try.
+
+    Returns:
+        The best candidate, its rough strategy, everything that was tried, and the workload.
+
+    Raises:
+        InvalidInput: as there.
+    """
+    from tacit.noise import Workload, prefix_sum
 
     T, relation = _validate.positive_int(steps=steps), Adjacency.parse(adjacency)
-    budget = _validate.positive(epsilon=epsilon), _validate.delta(delta)
-    goal = None if tolerance is None else _validate.positive(tolerance=tolerance)
     A = prefix_sum(T) if workload is None else workload
     if not isinstance(A, Workload):
         raise InvalidInput("workload must be a Workload of tacit.noise: use prefix_sum or sgd_workload")
     if A.steps != T:
         raise InvalidInput(f"the workload has {A.steps} steps, the run {T}: make it for as many steps")
-    rates = {b: banded_rate(n, batch_size, b) for b in _candidates(n, batch_size, T, candidates)}
-    table: list[BandCandidate] = []
-    rough: list[Optimum] = []
-    for b, rate in rates.items():
-        sigma = _rough_multiplier(_epsilon(relation, rate, -(-T // b), budget), budget[0], _guess(table, b))
-        rough.append(optimise(A, b, max_evaluations=_ROUGH if A.full_rank else _ROUGH_DEFICIENT))
-        table.append(BandCandidate(b, sigma, rough[-1].error))
-        if candidates is None and table[-1].noise > _RISEN * min(row.noise for row in table):
-            break
-    best = min(range(len(table)), key=lambda i: table[i].noise)
-    b = table[best].bands
-    sigma = banded_noise_multiplier(*budget, n=n, batch_size=batch_size, steps=T, bands=b, adjacency=relation)
-    start = rough[best].strategy if A.full_rank else None
-    optimum = optimise(A, b, tolerance=goal, start=start)
-    table[best] = BandCandidate(b, sigma, optimum.error)
-    return BandChoice(b, sigma, optimum, tuple(table))
+    numbers = _candidates(n, batch_size, T, candidates)
+    rates = [banded_rate(n, batch_size, b) for b in numbers]
+    search = _Search(numbers, rates, A, relation, (_validate.positive(epsilon=epsilon), _validate.delta(delta)))
+    best = search.least(every=candidates is not None)
+    rows = tuple(search.rows[i] for i in sorted(search.rows))
+    return search.rows[best], search.optima[best], rows, A
+
+
+class _Search:
+    """Noise by number of bands, each found once, with guesses from its neighbours.
+
+    Attributes:
+        rows: what was found, by place among the candidates.
+        optima: the rough strategies.
+    """
+
+    def __init__(
+        self,
+        numbers: Sequence[int],
+        rates: Sequence[float],
+        workload: Workload,
+        relation: Adjacency,
+        budget: tuple[float, float],
+    ) -> None:
+        self._numbers, self._rates, self._workload = numbers, rates, workload
+        self._relation, self._budget = relation, budget
+        self.rows: dict[int, BandCandidate] = {}
+        self.optima: dict[int, Optimum] = {}
+
+    def least(self, *, every: bool) -> int:
+        """The place with the least noise: of all candidates, or by bisection between neighbours and the first."""
+        low, high = 0, len(self._numbers) - 1
+        self._noise(low)
+        for place in range(high + 1) if every else ():
+            self._noise(place)
+        while not every and low < high:
+            middle = (low + high) // 2
+            rising = self._noise(middle) <= self._noise(middle + 1)
+            low, high = (low, middle) if rising else (middle + 1, high)
+        return min(self.rows, key=lambda place: self.rows[place].noise)
+
+    def _noise(self, place: int) -> float:
+        if place not in self.rows:
+            b, rate, T = self._numbers[place], self._rates[place], self._workload.steps
+            epsilon = _epsilon(self._relation, rate, -(-T // b), self._budget)
+            sigma = _rough_multiplier(epsilon, self._budget[0], self._guess(place))
+            self.optima[place] = _rough_optimum(self._workload, b)
+            self.rows[place] = BandCandidate(b, sigma, self.optima[place].error)
+        return self.rows[place].noise
+
+    def _guess(self, place: int) -> float:
+        """Log σ by the central limit, corrected by what that misses at the nearest candidate."""
+        guess = self._central(place)
+        near = min(self.rows, key=lambda other: abs(other - place), default=None)
+        return guess if near is None else guess + math.log(self.rows[near].noise_multiplier) - self._central(near)
+
+    def _central(self, place: int) -> float:
+        """Log σ if the privacy loss were Gaussian: μ² = q²·⌈T/b⌉·(e^{1/σ²} − 1), in units of one record's move."""
+        count = -(-self._workload.steps // self._numbers[place])
+        mu = gdp_mu(*self._budget)
+        return -0.5 * math.log(math.log1p((mu / self._rates[place]) ** 2 / count)) + math.log(self._relation.sum_factor)
+
+
+def _rough_optimum(workload: Workload, bands: int) -> Optimum:
+    """A strategy that is good enough to compare numbers of bands by."""
+    from tacit.noise import Strategy, optimise, stationary_columns
+
+    start = Strategy(stationary_columns(workload.steps, bands))
+    return optimise(
+        workload, bands, start=start, max_evaluations=_ROUGH if workload.full_rank else _ROUGH_DEFICIENT, tolerance=1e-3
+    )
 
 
 def _candidates(n: int, batch_size: int, steps: int, given: Sequence[int] | None) -> list[int]:
@@ -154,15 +266,6 @@ def _candidates(n: int, batch_size: int, steps: int, given: Sequence[int] | None
     if found[-1] > steps:
         raise InvalidInput(f"candidates has {found[-1]} bands for {steps} steps: use at most {steps}")
     return found
-
-
-def _guess(table: Sequence[BandCandidate], bands: int) -> float | None:
-    """The logarithm of σ, along the line through the last two candidates (it is nearly linear in log b)."""
-    if len(table) < 2:
-        return None
-    one, two = table[-2:]
-    slope = math.log(two.noise_multiplier / one.noise_multiplier) / math.log(two.bands / one.bands)
-    return math.log(two.noise_multiplier) + slope * math.log(bands / two.bands)
 
 
 def _epsilon(relation: Adjacency, rate: float, count: int, budget: tuple[float, float]) -> Callable[[float], float]:
@@ -182,12 +285,15 @@ def _epsilon(relation: Adjacency, rate: float, count: int, budget: tuple[float, 
 
 
 def _rough_multiplier(epsilon: Callable[[float], float], target: float, guess: float | None) -> float:
-    """σ with ε(σ) = target, to 1e-4: a bracket around the guess (from much noise down, without one), then its root."""
+    """σ with ε(σ) = target: secants from the guess, else a bracket (from much noise down, without a guess)."""
 
     @functools.cache
     def excess(x: float) -> float:
         return min(math.log(max(epsilon(x), 1e-300) / target), 700.0)
 
+    found = None if guess is None else feasible_secant(excess, guess, _LOW, _HIGH, _NEAR)
+    if found is not None:
+        return math.exp(found[0])
     x, step = (math.log(4.0), math.log(2.0)) if guess is None else (min(max(guess, _LOW), _HIGH), 0.02)
     up = excess(x) > 0
     last = x

@@ -29,11 +29,16 @@ from tacit.mechanism import (
     Schedule,
 )
 
-__all__ = ["Calibration", "banded_noise_multiplier", "calibrate", "max_feasible"]
+__all__ = ["Calibration", "banded_noise_multiplier", "calibrate", "feasible_secant", "max_feasible"]
 
 Maker = Callable[[float], Plan | Part]
 TOLERANCE = 1e-6
 """Relative excess of noise that calibration may leave."""
+_STAGES = ((10.0, 1e-4), (2.0, TOLERANCE))
+"""Coarseness and tolerance of searches on the way: the last one ends where the finest grid hardly differs."""
+SLOPE = -1.3
+"""A first guess of d log ε / d log σ: between −1 for much noise and −2 for little."""
+_SECANTS = 6
 
 
 @dataclass(frozen=True)
@@ -45,12 +50,18 @@ class Calibration:
 
 
 def calibrate(
-    make_plan: Maker, *, epsilon: float, delta: float, lower: float = 1e-3, upper: float = 1e9
+    make_plan: Maker,
+    *,
+    epsilon: float,
+    delta: float,
+    lower: float = 1e-3,
+    upper: float = 1e9,
+    start: float | None = None,
 ) -> Calibration:
     """The smallest noise x in [lower, upper] whose plan satisfies (ε, δ)-DP.
 
-    A coarse discretisation narrows the search where sampling makes each evaluation costly; the result is certified at
-    full precision.
+    A coarse discretisation narrows the search where sampling makes each evaluation costly; secants in log x and log ε
+    then find the point, and bisection does where they do not settle. The result is certified at full precision.
 
     Args:
         make_plan: from a noise level (more is more private) to a plan.
@@ -58,6 +69,7 @@ def calibrate(
         delta: the target δ.
         lower: the least noise considered.
         upper: the most noise considered.
+        start: a guess of the result; a good one saves most of the evaluations.
 
     Returns:
         The noise level, rounded up, and its certificate.
@@ -75,12 +87,17 @@ def calibrate(
         return math.log(max(value, 1e-300) / target) if math.isfinite(value) else 700.0
 
     a, b = math.log(low), math.log(high)
+    rough = None if start is None else math.log(_validate.positive(start=start))
     with pld.upper_only(10.0):
-        a, b = _bracket(excess, a, b)
-        rough = _root(excess, a, b, 1e-3)
+        rough = _root(excess, *_bracket(excess, a, b), 1e-3) if rough is None else min(max(rough, a), b)
+    slope = SLOPE
+    for coarseness, tolerance in _STAGES:
+        excess.cache_clear()
+        with pld.upper_only(coarseness):
+            rough, slope = feasible_secant(excess, rough, a, b, tolerance, slope) or (rough, slope)
     excess.cache_clear()
     with pld.upper_only(1.0):
-        noise = math.exp(_refine(excess, rough, math.log(low), math.log(high)))
+        noise = math.exp(_refine(excess, rough, a, b, slope))
     certificate = certify(make_plan(noise), delta=d)
     if certificate.epsilon(d) > target:
         raise InvalidInput(
@@ -117,10 +134,13 @@ def _bracket(excess: Callable[[float], float], low: float, high: float) -> tuple
     return max(x - step, low), x
 
 
-def _refine(excess: Callable[[float], float], x: float, low: float, high: float) -> float:
+def _refine(excess: Callable[[float], float], x: float, low: float, high: float, slope: float) -> float:
     """The smallest feasible point near ``x``, to TOLERANCE, rounded up to a feasible one."""
     if x <= low and excess(low) <= 0:
         return low
+    found = feasible_secant(excess, x, low, high, TOLERANCE, slope)
+    if found is not None:
+        return found[0]
     width = 2 * abs(excess(x)) + TOLERANCE
     bad, good = x, x
     while bad > low and excess(bad) <= 0:
@@ -133,6 +153,40 @@ def _refine(excess: Callable[[float], float], x: float, low: float, high: float)
     while excess(root) > 0:
         root += TOLERANCE / 4
     return root
+
+
+def feasible_secant(
+    excess: Callable[[float], float], x: float, low: float, high: float, tolerance: float, slope: float = SLOPE
+) -> tuple[float, float] | None:
+    """A feasible point at most ``tolerance`` above the sign change of a decreasing function, by secants.
+
+    Args:
+        excess: nearly linear; a point is feasible where it is not positive.
+        x: the first point.
+        low: no point at or below it is tried.
+        high: no point at or above it is tried.
+        tolerance: largest distance from the sign change, judged by the slope found.
+        slope: a guess of the slope.
+
+    Returns:
+        The point and the slope there, or None if the secants do not settle: then bisect.
+    """
+    value = move = math.nan
+    for call in range(_SECANTS):
+        if not low < x < high:
+            return None
+        last, value = value, excess(x)
+        if call:
+            slope = (value - last) / move
+            if not -20.0 < slope < -0.05:
+                return None
+        if slope * tolerance <= value <= 0:
+            return x, slope
+        move = -(value / slope) + tolerance / 2  # aims at a feasible point
+        if abs(move) > 1.0:
+            return None
+        x += move
+    return None
 
 
 def max_feasible(
@@ -200,6 +254,7 @@ def banded_noise_multiplier(
     steps: int,
     bands: int,
     adjacency: Adjacency | str,
+    start: float | None = None,
 ) -> float:
     """σ/C for a banded strategy of unit columns with cyclic Poisson sampling (b = 1: DP-SGD).
 
@@ -211,6 +266,7 @@ def banded_noise_multiplier(
         steps: T.
         bands: b.
         adjacency: the relation.
+        start: a guess of the result.
 
     Returns:
         The smallest sufficient noise multiplier, relative to one record's clip, rounded up.
@@ -229,4 +285,4 @@ def banded_noise_multiplier(
             noise=Independent(),
         )
 
-    return calibrate(make, epsilon=epsilon, delta=delta).value
+    return calibrate(make, epsilon=epsilon, delta=delta, start=start).value

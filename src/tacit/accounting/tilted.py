@@ -172,7 +172,17 @@ def tilted_epsilon(parts: Parts, grid: float, target: float, *, upper: bool) -> 
         return low
     if tail.log_delta(high - grid) > goal:
         return math.inf if upper else high
+    low, high = _narrowed(lambda e: tail.log_delta(e) - goal, low, high)
+    return high if upper else low
+
+
+def _narrowed(excess: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
+    """A bracket of relative width 1e-9 around the sign change, inside one that has it: low stays positive."""
+    near = float(optimize.brentq(lambda e: max(excess(e), -700.0), low, high, xtol=1e-11, rtol=1e-12))
+    for end in (near - 4e-10 * (1 + near), near + 4e-10 * (1 + near)):
+        if low < end < high:
+            low, high = (low, end) if excess(end) <= 0 else (end, high)
     while high - low > 1e-9 * (1 + high):
         middle = (low + high) / 2
-        low, high = (low, middle) if tail.log_delta(middle) <= goal else (middle, high)
-    return high if upper else low
+        low, high = (low, middle) if excess(middle) <= 0 else (middle, high)
+    return low, high

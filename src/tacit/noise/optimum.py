@@ -30,11 +30,12 @@ from tacit.noise.strategies import (
 )
 from tacit.noise.workloads import Workload, prefix_sum
 
-__all__ = ["Optimum", "certified_bound", "optimise", "optimise_toeplitz", "stationary_columns"]
+__all__ = ["Optimum", "certified_bound", "optimise", "optimise_toeplitz", "positive_diagonal", "stationary_columns"]
 
 Array = NDArray[np.float64]
 _STAGES = (100, 200, 300)  # iterations before the scales are refreshed; later stages like the last
 _MEMORY = (20, 20, 60)  # pairs of L-BFGS; rank-deficient workloads need more
+_LOOSE, _LOOK, _FEW = 2e-3, 10, 10  # from this goal on, the certificate is looked at now and then, and few pairs do
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +157,8 @@ def _minimise(workload: Workload, C: Array, goal: float, most: int) -> tuple[Arr
     value, bound = certified_bound(workload, C)
     counted = stalled = stage = 0
     while value - bound > goal * value and counted < most and stalled < 3:
-        C, used = _stage(workload, C, min(_STAGES[stage], most - counted), _MEMORY[stage])
+        memory = _FEW if goal >= _LOOSE and workload.full_rank else _MEMORY[stage]
+        C, used = _stage(workload, C, min(_STAGES[stage], most - counted), memory, goal)
         counted, stage = counted + used, min(stage + 1, len(_STAGES) - 1)
         before, bound_before = value, bound
         value, bound = certified_bound(workload, C)
@@ -219,8 +221,8 @@ def _stationary(left: int, start: Array) -> Array:
     return np.asarray(best / np.linalg.norm(best))
 
 
-def _stage(workload: Workload, C: Array, iterations: int, memory: int) -> tuple[Array, int]:
-    """Some iterations of L-BFGS from C in variables u with C = (u·scale) with its columns normalised."""
+def _stage(workload: Workload, C: Array, iterations: int, memory: int, goal: float) -> tuple[Array, int]:
+    """Some iterations of L-BFGS from C, u with C = (u·scale) normalised, or fewer if the certificate closes before."""
     T, b = C.shape
     value, dual = workload.dual(C)
     weight = dual[:, :1] * T / value
@@ -240,15 +242,54 @@ def _stage(workload: Workload, C: Array, iterations: int, memory: int) -> tuple[
         G *= scale / norm * (T / value)
         return F * T / value, G.ravel()
 
-    best = _lbfgs(objective, (C * np.sqrt(np.maximum(weight, 1e-6))).ravel(), iterations, memory)
-    new = unit_columns(best.reshape(T, b) * scale)
+    looked = 0
+
+    def closed(x: Array) -> bool:
+        nonlocal looked
+        looked += 1
+        if goal < _LOOSE or looked % _LOOK:
+            return False
+        at, bound = certified_bound(workload, unit_columns(x.reshape(T, b) * scale))
+        return at - bound <= goal * at
+
+    best = _lbfgs(objective, (C * np.sqrt(np.maximum(weight, 1e-6))).ravel(), iterations, memory, closed)
+    new = positive_diagonal(unit_columns(best.reshape(T, b) * scale))
     return (new if workload.value(new) <= value else C), counted
 
 
-def _lbfgs(objective: Callable[[Array], tuple[float, Array]], start: Array, iterations: int, memory: int) -> Array:
+def positive_diagonal(bands: Array) -> Array:
+    """The same X = CᵀC from a C of positive diagonal: rows that begin on the other side of zero change their sign.
+
+    A line search may step over the wall where a diagonal entry is zero, if there is less noise on its other side.
+
+    Args:
+        bands: C by columns; no diagonal entry is zero.
+
+    Returns:
+        A new array, of the same error and column norms.
+    """
+    T, b = bands.shape
+    rows = np.arange(T)[:, None] + np.arange(b)[None, :]
+    sign = np.append(np.where(bands[:, 0] < 0, -1.0, 1.0), np.ones(b))
+    return np.asarray(bands * sign[rows])
+
+
+def _lbfgs(
+    objective: Callable[[Array], tuple[float, Array]],
+    start: Array,
+    iterations: int,
+    memory: int,
+    enough: Callable[[Array], bool] = lambda x: False,
+) -> Array:
     memory = max(5, min(memory, 40_000_000 // start.size))
+
+    def callback(x: Array) -> None:
+        if enough(x):
+            raise StopIteration
+
     options = {"maxiter": iterations, "maxcor": memory, "ftol": 1e-15, "gtol": 1e-12, "maxfun": 2 * iterations + 20}
-    return np.asarray(minimize(objective, start, jac=True, method="L-BFGS-B", options=options).x)
+    found = minimize(objective, start, jac=True, method="L-BFGS-B", options=options, callback=callback)
+    return np.asarray(found.x)
 
 
 def optimise_toeplitz(workload: Workload, bands: int, *, max_iterations: int = 500) -> Array:

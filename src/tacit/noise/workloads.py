@@ -28,6 +28,8 @@ __all__ = [
     "LowRank",
     "Workload",
     "gradient_norms",
+    "last_iterate",
+    "mean_path_loss",
     "noise_curve_paper_2",
     "noisecurve_workload",
     "prefix_sum",
@@ -241,6 +243,44 @@ def noisecurve_workload(eigenvalues: ArrayLike, step_size: float, steps: int, *,
     return Workload(len(modes.V), ((1.0, LowRank(modes.V)),), modes.error, full_rank=False)
 
 
+def mean_path_loss(eigenvalues: ArrayLike, step_size: float, steps: int) -> Workload:
+    """The expected loss of every iterate on a quadratic, its mean: ``noisecurve_workload`` along the run.
+
+    A[j, k] = (1/T)Σ_{t ≥ max(j,k)} Σ_i μ_i(1 − ημ_i)^{2t−j−k}. A strategy that is optimal for the last iterate may be
+    worse here: the path noise to report beside its error.
+
+    Args:
+        eigenvalues: μ_i ≥ 0 of a public Hessian.
+        step_size: η.
+        steps: T.
+
+    Returns:
+        The workload: one filter per decay rate.
+    """
+    return _decaying(eigenvalues, step_size, steps, power=1, as_printed=False)
+
+
+def last_iterate(workload: Workload) -> Workload:
+    """The error of the last iterate alone, of a workload that is a mean over all iterates.
+
+    Args:
+        workload: from ``prefix_sum`` or ``sgd_workload``.
+
+    Returns:
+        The workload of the last row; rank-deficient.
+
+    Raises:
+        InvalidInput: if it is not a single filter.
+    """
+    T = workload.steps
+    scale, term = workload.terms[0]
+    if len(workload.terms) != 1 or not isinstance(term, Filter):
+        raise InvalidInput("the last iterate's error is known for prefix_sum and sgd_workload only")
+    last = np.zeros(T)
+    last[-1] = term.weights[-1]
+    return Workload(T, ((T * scale, Filter(term.taps, last)),), full_rank=False)
+
+
 def gradient_norms(eigenvalues: ArrayLike, step_size: float, steps: int) -> Workload:
     """Mean squared gradient along the run on a quadratic: (1/T)Σ_t Σ_i μ_i² (noise of iterate t along i)².
 
@@ -255,7 +295,7 @@ def gradient_norms(eigenvalues: ArrayLike, step_size: float, steps: int) -> Work
     Returns:
         The workload: one filter per decay rate.
     """
-    return _decaying(eigenvalues, step_size, steps, as_printed=False)
+    return _decaying(eigenvalues, step_size, steps, power=2, as_printed=False)
 
 
 def noise_curve_paper_2(eigenvalues: ArrayLike, step_size: float, steps: int) -> Workload:
@@ -271,11 +311,11 @@ def noise_curve_paper_2(eigenvalues: ArrayLike, step_size: float, steps: int) ->
     Returns:
         The workload: one filter per decay rate. Weights fade towards early steps: not safely full rank.
     """
-    return _decaying(eigenvalues, step_size, steps, as_printed=True)
+    return _decaying(eigenvalues, step_size, steps, power=2, as_printed=True)
 
 
-def _decaying(eigenvalues: ArrayLike, step_size: float, steps: int, *, as_printed: bool) -> Workload:
-    decays = compress_spectrum(eigenvalues, step_size, steps, power=2)
+def _decaying(eigenvalues: ArrayLike, step_size: float, steps: int, *, power: int, as_printed: bool) -> Workload:
+    decays = compress_spectrum(eigenvalues, step_size, steps, power=power)
     T = _validate.positive_int(steps=steps)
     left = np.arange(T - 1, -1, -1.0)
     terms = []

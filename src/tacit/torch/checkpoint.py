@@ -40,6 +40,7 @@ class Saved:
         run: secret of this run, under which its journal is kept (two seeded runs share the noise key).
         entry: number of the ledger's entry that paid for the run.
         marks: marks of the certificate that were declared so far.
+        median_norm: what the pilot release found, if there was one.
     """
 
     plan: str
@@ -50,6 +51,7 @@ class Saved:
     run: bytes
     entry: int | None = None
     marks: tuple[str, ...] = ()
+    median_norm: float | None = None
 
     def __repr__(self) -> str:
         return f"Saved(step={self.channel.step})"  # never the key
@@ -76,6 +78,7 @@ def write(path: Path, saved: Saved) -> None:
         "run": saved.run.hex(),
         "entry": saved.entry,
         "marks": list(saved.marks),
+        "median_norm": saved.median_norm,
         "channel": {
             "digest": channel.digest,
             "key": channel.key.hex(),
@@ -156,6 +159,7 @@ def _parsed(data: bytes) -> Saved | None:
             bytes.fromhex(document["run"]),
             None if document["entry"] is None else int(document["entry"]),
             tuple(str(mark) for mark in document["marks"]),
+            None if document.get("median_norm") is None else float(document["median_norm"]),
         )
     except _DAMAGE:
         return None

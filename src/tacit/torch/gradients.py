@@ -129,6 +129,26 @@ class PerRecordGradients(Query):
         pairs = zip(state, members, strict=True)
         return np.stack([self._one(rows, theta, np.flatnonzero(mask), unit) for theta, mask in pairs])
 
+    def norms(
+        self, rows: Records, theta: Array, index: NDArray[np.intp]
+    ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.float64]]]:
+        """Norms of unclipped gradients at one θ, in chunks; records that fail are left out.
+
+        Args:
+            rows: the records.
+            theta: where.
+            index: which of them.
+
+        Yields:
+            Places in ``index``, and the norms of the records there.
+        """
+        check_model(self.objective.model)
+        with _apart(self.objective.device()):
+            for piece in self._pieces(rows, self._parameters(theta), index):
+                norm = torch.stack([g.squares() for g in piece.gradients]).sum(0).sqrt_()
+                places = np.flatnonzero(piece.members.cpu().numpy())
+                yield piece.first + places, norm.double().cpu().numpy()[places]
+
     def contribute(self, rows: Records, theta: Array) -> None:
         """Add this process's share to a sum that the leader of its team computes."""
         self._one(rows, theta, np.empty(0, np.intp), 0.0)

@@ -108,9 +108,9 @@ class Objective:
         """
         state = self._all_names((self.constants() if constants is None else constants) | trainable)
 
-        def call(*inputs: Tensor) -> Tensor:
+        def call(*inputs: Tensor, **named: Tensor) -> Tensor:
             # Names are complete: functional_call's own search for tied weights fails for modules that occur twice.
-            output: Tensor = functional_call(self.model, state, inputs, tie_weights=False)
+            output: Tensor = functional_call(self.model, state, inputs, named, tie_weights=False)
             return output
 
         if isinstance(self.loss_fn, RecordLoss):
@@ -289,6 +289,7 @@ def _states(model: nn.Module, loss_fn: object) -> list[tuple[str, dict[str, tupl
 
 def _modules(model: nn.Module, loss_fn: object) -> Iterator[tuple[str, object]]:
     yield from (("model." + name if name else "the model", module) for name, module in model.named_modules())
+    loss_fn = getattr(loss_fn, "of", loss_fn)  # a loss of records with names holds the user's
     if isinstance(loss_fn, nn.Module):
         yield from (("loss_fn." + name if name else "loss_fn", module) for name, module in loss_fn.named_modules())
     elif hasattr(loss_fn, "__dict__"):

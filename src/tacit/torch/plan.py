@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import functools
 import os
-import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 from torch.optim import SGD, Optimizer
 
 from tacit.accounting import Certificate
 from tacit.errors import BudgetExhausted, InvalidInput, MechanismMismatch
 from tacit.ledger.journal import Journal
 from tacit.mechanism import Adjacency, Arithmetic
-from tacit.release import Checkpoint, Session, open_session
 from tacit.torch import checkpoint as files
+from tacit.torch.calling import bound_loss
 from tacit.torch.gradients import PerRecordGradients, exact_chunk, is_record_local
 from tacit.torch.objective import LossFunction, Objective, Parameters, RecordLoss, check_optimizer
-from tacit.torch.records import Records, seeded
+from tacit.torch.pilot import GradientNorms
+from tacit.torch.planning import spent_by
+from tacit.torch.records import Records
+from tacit.torch.run import Run, Start
 from tacit.torch.settings import TrainingSettings
 from tacit.torch.trial import try_step
 
@@ -69,11 +70,15 @@ class TrainingPlan(TrainingSettings):
         n_records: n, the number of records (under add/remove a public guess: only rates depend on it).
         epsilon: the target ε, or None if ``noise_multiplier`` is given.
         delta: δ.
-        batch_size: B, the expected batch size.
+        batch_size: B, the expected batch size; what is missing of this and the next follows from the rule of
+            ``defaults``: 20 epochs in 400 steps.
         epochs: how often each record is read, on average: T = ⌈epochs·n/B⌉ steps.
         steps: T, instead of epochs.
-        clip_norm: C, the largest norm of the gradient that one record contributes.
-        learning_rate: η: a number, one per step, or a function of the step.
+        clip_norm: C, the largest norm of the gradient that one record contributes; if missing 1, or with a pilot
+            release a quarter of the median at the start.
+        learning_rate: η: a number, one per step, or a function of the step; if missing by the rule of ``defaults``,
+            from that median (without a pilot release, 4), the noise and the number of parameters; 0.1 with
+            ``noise_multiplier``.
         momentum: β in [0, 1).
         weight_decay: λ, decoupled: θ shrinks by 1 − ηλ.
         strategy: "bandmf" (noise that cancels over steps), "dpsgd" (independent noise), "noisecurve" (optimised for the
@@ -85,6 +90,8 @@ class TrainingPlan(TrainingSettings):
         unit: whose data one record is.
         chunk_size: how many per-record gradients are computed at once.
         vectorised: False for models that vmap cannot batch.
+        pilot: True to release a histogram of the norms of gradients at the start, for a small share of ε, from which
+            missing clip and rate follow. A plan makes none by default; a trainer does if clip or rate is missing.
         ledger: a ``tacit.Ledger``, charged before any record is read.
         note: free text for the ledger.
         random_state: a seed that makes the run repeatable and *not private*.
@@ -97,11 +104,13 @@ class TrainingPlan(TrainingSettings):
     (50, 4, True)
     """
 
-    _run: _Run | None = None
+    _run: Run | None = None
     _turn: Batch | None = None
     _query: PerRecordGradients | None = None
     _optimizer: Optimizer | None = None
     _marks: tuple[str, ...] = ()
+    _start: Start | None = None
+    _bound: tuple[object, object, LossFunction | RecordLoss] | None = None
 
     @property
     def certificate(self) -> Certificate:
@@ -132,6 +141,32 @@ class TrainingPlan(TrainingSettings):
         """Number of steps released so far."""
         return 0 if self._run is None else self._run.step
 
+    def epsilon_so_far(self, step: int | None = None, delta: float | None = None) -> float:
+        """ε of a run that had been planned to end after some of the steps: what they have spent.
+
+        A run that is stopped because of what was seen keeps the promise of ``certificate``, not of this number: no
+        theorem here covers a number of steps that is chosen along the way.
+
+        Args:
+            step: number of steps; those done so far if missing.
+            delta: δ; the plan's if missing.
+
+        Returns:
+            ε, at most 0.1 % above its value on the finest grid of losses.
+        """
+        return spent_by(self._request, self.noise, self.steps_done if step is None else step, delta)
+
+    @property
+    def start_(self) -> Start:
+        """Clip and rates of the run, and what the pilot release found.
+
+        Raises:
+            InvalidInput: before the first step.
+        """
+        if self._start is None:
+            raise InvalidInput("clip and rates are fixed by the first step: train first")
+        return self._start
+
     @property
     def in_sync(self) -> bool:
         """Whether the parameters have made every released step.
@@ -152,7 +187,8 @@ class TrainingPlan(TrainingSettings):
         The ledger is charged here, before any record is read. A loop that was left is continued by calling this again.
 
         Args:
-            data: a tuple of tensors (inputs…, target), or a dataset with ``len`` and ``[i]``.
+            data: a tuple of tensors (inputs…, target), a dict of tensors, a dataset with ``len`` and ``[i]``, or
+                ``Records``. The shapes of a dataset's first items are looked at before the charge, and are public.
 
         Returns:
             An iterator; call ``step`` with each batch before asking for the next one.
@@ -162,14 +198,14 @@ class TrainingPlan(TrainingSettings):
             MechanismMismatch: if the plan has begun on other data.
         """
         if self._run is None:
-            self._run = _Run(self, self._records(data))
+            self._run = Run(self, self._records(data))
         elif not self._run.records.is_same_data(data):
             raise MechanismMismatch("this plan runs on other data already: make another plan for these")
         if self._run.step >= self.n_steps:
             raise BudgetExhausted(f"all {self.n_steps} certified steps are taken: make another plan to train longer")
         return self._turns(self._run)
 
-    def _turns(self, run: _Run) -> Iterator[Batch]:
+    def _turns(self, run: Run) -> Iterator[Batch]:
         while run.step < self.n_steps:
             self._turn = Batch(run.step)
             yield self._turn
@@ -178,18 +214,26 @@ class TrainingPlan(TrainingSettings):
 
     def _records(self, data: object) -> Records:
         records = data if isinstance(data, Records) else Records(data)
+        if records.empty_like() is None and records.empty_like(look=True) is not None:  # faults of items are told here
+            self.declare(PUBLIC_SHAPES)
         if self.adjacency is not Adjacency.ADD_REMOVE and len(records) != self.n_records:
             raise MechanismMismatch(f"the plan is for {self.n_records} records, the data holds {len(records)}")
         return records
 
     def step(
-        self, model: nn.Module, loss_fn: LossFunction | RecordLoss, batch: Batch, *, optimizer: Optimizer | None = None
+        self,
+        model: nn.Module,
+        loss_fn: LossFunction | RecordLoss | None,
+        batch: Batch,
+        *,
+        optimizer: Optimizer | None = None,
     ) -> None:
         """Release the noisy sum of the batch's clipped gradients and move the parameters along it.
 
         Args:
             model: any module that does not mix records; parameters with ``requires_grad=False`` stay as they are.
-            loss_fn: ``loss_fn(output, target)``, or a ``RecordLoss``.
+            loss_fn: ``loss_fn(output, target)``, a ``RecordLoss``, or None for the model's own loss (its output's
+                ``loss``).
             batch: from ``batches`` of this plan.
             optimizer: instead of the plan's SGD; it finds the noisy mean gradient in ``.grad``.
 
@@ -204,13 +248,40 @@ class TrainingPlan(TrainingSettings):
                 "loop over plan.batches(data) and take each batch once"
             )
         check_optimizer(optimizer, model)
-        query = self._query_for(run.records, model, loss_fn)
+        query = self._query_for(run.records, model, self.bind(model, loss_fn, run.records))
         objective = query.objective
         flat = objective.flatten(objective.trainable())
         theta = flat.to(torch.promote_types(flat.dtype, torch.float32)).cpu().numpy()
+        self._begin(run, query, theta)
         noisy = run.release(query, theta)
         self._move(model, objective.unflatten(noisy / self.batch_size), batch.step, optimizer)
         run.moved = batch.step + 1
+
+    def bind(
+        self, model: nn.Module, loss_fn: LossFunction | RecordLoss | None, records: Records
+    ) -> LossFunction | RecordLoss:
+        """The loss of records by place, the same object for the same arguments.
+
+        Args:
+            model: any module.
+            loss_fn: the user's; None for the model's own.
+            records: whose names it is for.
+
+        Returns:
+            A loss for ``Objective``.
+        """
+        if self._bound is None or self._bound[0] is not model or self._bound[1] is not loss_fn:
+            self._bound = (model, loss_fn, bound_loss(model, loss_fn, records.names))
+        return self._bound[2]
+
+    def _begin(self, run: Run, query: PerRecordGradients, theta: NDArray[Any]) -> None:
+        """Fix clip and rates, after the pilot release if there is one and it has not been made before."""
+        if self._start is None:
+            if self.has_pilot and run.median_norm is None:
+                run.release_pilot(GradientNorms(query), theta)
+            found = run.median_norm
+            self._start = Start(found, self.clip_for(found), self.rates_for(found, query.size))
+        query.bound = self._start.clip_norm
 
     def _query_for(self, records: Records, model: nn.Module, loss_fn: LossFunction | RecordLoss) -> PerRecordGradients:
         """The sum of clipped gradients of this model and loss, made when they are seen for the first time."""
@@ -224,9 +295,7 @@ class TrainingPlan(TrainingSettings):
             fill = try_step(model, loss_fn, records, chunk_size=tried, vectorised=vectorised, look=True)
             for parameter in model.parameters() if query is None else ():
                 records.team.broadcast(parameter.data)  # all processes start with the leader's parameters
-            query = PerRecordGradients(objective, self.clip_norm, chunk_size=chunk, vectorised=vectorised, fill=fill)
-            if records.empty_like() is None:
-                self.declare(PUBLIC_SHAPES)
+            query = PerRecordGradients(objective, 1.0, chunk_size=chunk, vectorised=vectorised, fill=fill)
             if not is_record_local(model, loss_fn):
                 self.declare(RECORDS_APART)
             self._query = query
@@ -240,7 +309,8 @@ class TrainingPlan(TrainingSettings):
         for name, part in gradient.items():
             named[name].grad = part.to(named[name])
         if optimizer is None:
-            optimizer, rate = self._sgd(model), float(self.learning_rates[step])
+            assert self._start is not None  # set before the first release
+            optimizer, rate = self._sgd(model), float(self._start.learning_rates[step])
             for group in optimizer.param_groups:
                 group["lr"] = rate
             with torch.no_grad():
@@ -288,6 +358,7 @@ class TrainingPlan(TrainingSettings):
             run=run.secret,
             entry=run.entry,
             marks=self.marks,
+            median_norm=run.median_norm,
         )
         run.journal = Journal(run.secret, Path(path))
         run.journal.check(run.step, saved.channel.history)  # before there is a checkpoint to go on from
@@ -325,7 +396,7 @@ class TrainingPlan(TrainingSettings):
             )
         journal = Journal(saved.run, Path(path))
         journal.require(saved.channel.step, saved.channel.history)
-        run = _Run(self, self._records(data), saved)
+        run = Run(self, self._records(data), saved)
         try:
             model.load_state_dict(saved.model)
             (optimizer or self._sgd(model)).load_state_dict(saved.optimizer)
@@ -343,91 +414,6 @@ class TrainingPlan(TrainingSettings):
             Path(path).unlink(missing_ok=True)
             if self._run.journal is not None:
                 self._run.journal.end()
-
-
-class _Run:
-    """One run over private records, in one process or a team.
-
-    In a team only the leader has a session; the other processes contribute to each sum and receive the result.
-
-    Args:
-        plan: the certified settings; not kept.
-        records: the private records.
-        saved: the checkpoint to resume from.
-
-    Attributes:
-        records: as above.
-        secret: under which the journal is kept.
-        journal: what was released, None before the first checkpoint.
-        moved: number of steps that the parameters have made.
-    """
-
-    def __init__(self, plan: TrainingPlan, records: Records, saved: files.Saved | None = None) -> None:
-        team = records.team
-        self.records, self._steps = records, plan.n_steps
-        self.journal: Journal | None = None
-        self.secret = secrets.token_bytes(32) if saved is None else saved.run
-        self.moved = self._released = 0 if saved is None else saved.channel.step
-        if saved is not None and records.fingerprint() != saved.data:
-            raise MechanismMismatch("the checkpoint belongs to other data (or another order of it): nothing was read")
-        self._session: Session | None = None
-        if team.is_leader:  # the ledger is charged before a record is read
-            self._session = open_session(
-                plan.noise.certificate,
-                records,
-                ledger=plan.ledger,
-                random_state=None if saved is not None else plan.random_state,
-                marks=plan.marks if saved is None else saved.marks,
-                note=plan.note,
-                resume=None if saved is None else saved.channel,
-                entry=None if saved is None else saved.entry,
-            )
-        if team.size > 1:
-            team.agree(bytes.fromhex(plan.digest), "settings")
-            team.agree(records.fingerprint(), "data")
-
-    @property
-    def entry(self) -> int | None:
-        """Number of the ledger's entry, None without a ledger, or in a process that follows."""
-        return None if self._session is None else self._session.entry
-
-    @property
-    def step(self) -> int:
-        """Number of releases made, as counted by the session."""
-        if self._session is None:
-            return self._released
-        return self._steps - self._session.steps_left()
-
-    def release(self, query: PerRecordGradients, theta: NDArray[Any]) -> Tensor:
-        """The noisy sum over the batch of the next step, the same in every process."""
-        noisy, step = torch.empty(query.size, dtype=torch.float64), self.step
-        with self._step_rng(query.objective.device()):
-            if self._session is None:
-                query.contribute(self.records, theta)
-            else:
-                noisy = torch.from_numpy(self._session.release(query, theta))
-                if self.journal is not None:  # before anything is computed from the release
-                    self.journal.check(step + 1, self._session.history())
-        self._released = step + 1
-        return self.records.team.broadcast(noisy)
-
-    @contextmanager
-    def _step_rng(self, device: torch.device) -> Iterator[None]:
-        """Seed the global generators secretly for this step, so that dropout and augmentation repeat on resuming.
-
-        The seed is secret because theorems about sampled batches need masks that do not depend on the other members of
-        the batch. This holds on average over unknown masks, not for a known seed.
-        """
-        team, seed = self.records.team, torch.zeros(1, dtype=torch.int64)
-        if self._session is not None:
-            seed[0] = int(self._session.step_rng().integers(2**62))
-        with seeded(int(team.broadcast(seed)) + team.rank, device):
-            yield
-
-    def checkpoint(self) -> Checkpoint:
-        """Position and key of the leader's session: **as secret as the data**."""
-        assert self._session is not None
-        return self._session.checkpoint()
 
 
 def _marked(certificate: Certificate, marks: tuple[str, ...]) -> Certificate:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import random
+import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -19,11 +20,13 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
+from tacit import _validate
 from tacit.errors import InvalidInput, MechanismMismatch
-from tacit.inputs.tables import check_entries
+from tacit.torch.items import Collate, Item, Names, as_named, form_of, item_of, stacked, tensor_of
 from tacit.torch.objective import Record
+from tacit.torch.workers import Workers
 
 __all__ = ["FILLS", "Fill", "Group", "Records", "Team", "like_parameters", "made_up", "reseed", "seeded", "zeros"]
 
@@ -53,12 +56,16 @@ class Records:
     """Records by number: tensors or arrays of one length, or a map-style dataset.
 
     Args:
-        data: a tuple of tensors or arrays (inputs…, target), a ``TensorDataset``, a list of tuples (inputs…, target),
-            one per record, or any dataset with ``len`` and ``[i]``. A ``DataLoader`` is refused, because it draws
-            batches of its own.
+        data: a tuple of tensors or arrays (inputs…, target), a dict of them (a tokenizer's output), a
+            ``TensorDataset``, a list of tuples or dicts, one per record, or any dataset with ``len`` and ``[i]`` whose
+            items are tuples, dicts or dataclasses. A ``DataLoader`` is refused, because it draws batches of its own.
+        collate_fn: makes a batch of a list of items of a dataset; called with one item at a time, so that no record
+            changes what is read of another.
+        num_workers: how many processes read the items of a dataset; 0 reads in this process.
 
     Attributes:
         team: the processes that share the records.
+        names: of the parts of a record, sorted; None if they have places only, or are not known yet.
 
     >>> import torch
     >>> data = Records((torch.arange(6.0).view(3, 2), torch.tensor([0, 1, 1])))
@@ -66,9 +73,15 @@ class Records:
     (3, [torch.Size([2, 2]), torch.Size([2])])
     """
 
-    def __init__(self, data: object) -> None:
+    def __init__(self, data: object, *, collate_fn: Collate | None = None, num_workers: int = 0) -> None:
         if isinstance(data, DataLoader):
-            raise MechanismMismatch("a DataLoader draws its own batches, which no theorem covers: pass its .dataset")
+            raise MechanismMismatch(
+                "a DataLoader draws its own batches, which no theorem covers: pass its .dataset (and its collate_fn=, "
+                "num_workers=)"
+            )
+        if collate_fn is not None and not callable(collate_fn):
+            raise InvalidInput("collate_fn must be a function of a list of items: collate_fn=my_function")
+        workers = int(_validate.nonnegative(num_workers=num_workers))
         if isinstance(data, IterableDataset):
             raise InvalidInput("an iterable dataset cannot be sampled by record: use one with len() and [i]")
         self.team = Team()
@@ -76,19 +89,29 @@ class Records:
         self._tensors: Record | None = None
         self._dataset: Dataset[Any] | None = None
         self._digest: bytes | None = None
-        self._usual: Record | None = None
+        self._usual: Item | None = None
+        self._collate = collate_fn
+        self._workers = Workers(self._item_or_none, workers) if workers else None
+        self.names: Names = None
+        named = as_named(data)
         if type(data) is TensorDataset:  # a subclass may compute its items
             self._tensors = data.tensors
+        elif named is not None:
+            self.names = tuple(sorted(named))
+            self._tensors = tuple(tensor_of(named[name]) for name in self.names)
         elif isinstance(data, Tensor | np.ndarray):
-            self._tensors = (_tensor(data),)
-        elif isinstance(data, list) and data and all(isinstance(item, tuple) for item in data):
-            self._tensors = _stacked([_item(item) for item in data])
+            self._tensors = (tensor_of(data),)
+        elif isinstance(data, list) and data and (collate_fn or all(isinstance(x, tuple | Mapping) for x in data)):
+            items = [item_of(item, collate_fn) for item in data]
+            self._tensors, self.names = stacked(items), items[0].names
         elif isinstance(data, tuple | list):
-            self._tensors = tuple(_tensor(part) for part in data)
+            self._tensors = tuple(tensor_of(part) for part in data)
         elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):
             self._dataset = cast("Dataset[Any]", data)
         else:
-            raise InvalidInput("data must be a tuple of tensors (inputs…, target) or a dataset with len() and [i]")
+            raise InvalidInput(
+                "data must be a tuple of tensors (inputs…, target), a dict of tensors, or a dataset with len() and [i]"
+            )
         self._count = self._length()
 
     @property
@@ -129,7 +152,7 @@ class Records:
             return tuple(part[rows] for part in self._tensors)
         assert self._dataset is not None
         # One by one: the types of a record must not depend on the others in its batch.
-        return _stacked([_item(self._dataset[int(i)]) for i in index])
+        return stacked([item_of(self._dataset[int(i)], self._collate) for i in index])
 
     def read(self, index: NDArray[np.intp], seeds: NDArray[np.int64]) -> list[Group]:
         """Read some records; those that cannot be read are in no group.
@@ -146,18 +169,24 @@ class Records:
         """
         if self._tensors is not None:
             return [Group(np.arange(len(index)), self.take(index))]
-        found: dict[object, list[tuple[int, Record]]] = {}
-        for place, (number, seed) in enumerate(zip(index.tolist(), seeds.tolist(), strict=True)):
-            reseed(seed)
-            item = self._item_or_none(number)
-            if item is not None:
-                found.setdefault(_form(item), []).append((place, item))
-        return [Group(np.array([p for p, _ in some]), _stacked([r for _, r in some])) for some in found.values()]
+        found: dict[object, list[tuple[int, Item]]] = {}
+        for place, item in enumerate(self._items(index.tolist(), seeds.tolist())):
+            if item is not None and item.names == self.names:
+                found.setdefault(form_of(item), []).append((place, item))
+        return [Group(np.array([p for p, _ in some]), stacked([r for _, r in some])) for some in found.values()]
 
-    def _item_or_none(self, number: int) -> Record | None:
+    def _items(self, numbers: list[int], seeds: list[int]) -> list[Item | None]:
+        if self._workers is None:
+            return [self._item_or_none(number, seed) for number, seed in zip(numbers, seeds, strict=True)]
+        arrays = self._workers.map(numbers, seeds)
+        return arrays
+
+    def _item_or_none(self, number: int, seed: int) -> Item | None:
+        """An item, read with random numbers of its own."""
         assert self._dataset is not None
+        reseed(seed)
         try:
-            return _item(self._dataset[number])
+            return item_of(self._dataset[number], self._collate)
         except Exception:  # whatever happens, it may depend on the record
             return None
 
@@ -180,21 +209,39 @@ class Records:
         if type(source) is TensorDataset:
             tensors = source.tensors
         if tensors is None and look and self._count:
-            self._usual = tensors = self._usual or self._usual_item()
+            self._usual = self._usual or self._usual_item()
+            tensors, self.names = self._usual.parts, self._usual.names
         return None if tensors is None else tuple(part.new_empty((0, *part.shape[1:])) for part in tensors)
 
-    def _usual_item(self) -> Record:
+    def _usual_item(self) -> Item:
         """Tensors without rows, of the shapes and types that most of the first items have."""
         count = min(LOOKED_AT, self._count)
         with seeded(0):
-            items = [item for item in map(self._item_or_none, range(count)) if item is not None]
+            items = [item for item in (self._item_or_none(i, 0) for i in range(count)) if item is not None]
         if not items:
             raise InvalidInput(
                 f"none of the dataset's first {count} items can be used: each must be a tuple of tensors or numbers "
-                "(inputs…, target); look at data[0]"
+                "(inputs…, target), or a dict of them; look at data[0]"
             )
-        usual, _ = Counter(_form(item) for item in items).most_common(1)[0]
-        return next(tuple(part[:0] for part in item) for item in items if _form(item) == usual)
+        (usual, often), *others = Counter(form_of(item) for item in items).most_common()
+        if others and 2 * often <= len(items):
+            self._tell_mixed(items)
+        found = next(item for item in items if form_of(item) == usual)
+        return Item(found.names, tuple(part[:0] for part in found.parts))
+
+    def _tell_mixed(self, items: list[Item]) -> None:
+        """Say that most items have no form in common: an error if they differ in more than the sizes of axes."""
+        kinds = {(item.names, tuple((part.dtype, part.ndim) for part in item.parts)) for item in items}
+        if len(kinds) > 1:
+            raise InvalidInput(
+                f"the dataset's first {len(items)} items differ in names, types or number of axes: make them alike, "
+                "e.g. by collate_fn="
+            )
+        warnings.warn(
+            f"the dataset's first {len(items)} items differ in shape: each shape is differentiated by itself, which is "
+            "slow; pad them, e.g. padding='max_length'",
+            stacklevel=2,
+        )
 
     def fingerprint(self) -> bytes:
         """Digest of every record, **secret**: a checkpoint stores it to recognise its data. Computed once."""
@@ -352,45 +399,3 @@ def reseed(seed: int, device: torch.device | None = None) -> None:
         torch.default_generator.manual_seed(seed)  # torch.manual_seed takes a stack trace for other devices
     random.seed(seed)
     np.random.seed(seed % 2**32)  # noqa: NPY002
-
-
-def _form(item: Record) -> object:
-    """Types and shapes of the parts of an item."""
-    return tuple((part.dtype, part.shape) for part in item)
-
-
-def _item(item: object) -> Record:
-    """One item of a dataset as tensors with a leading axis of one."""
-    check_entries("data", item, each=False)
-    try:
-        batch = default_collate([item])
-    except TypeError:
-        batch = None
-    parts = tuple(batch) if isinstance(batch, tuple | list) else (batch,)
-    if not parts or not all(isinstance(part, Tensor) for part in parts):
-        raise InvalidInput("the dataset's items must be tuples of tensors or numbers: (inputs…, target)")
-    return parts
-
-
-def _stacked(items: list[Record]) -> Record:
-    if len(set(map(_form, items))) > 1:
-        raise InvalidInput("the dataset's items differ in shape or type: make them alike (padding, one dtype)")
-    return tuple(torch.cat(parts) for parts in zip(*items, strict=True))
-
-
-def _tensor(part: object) -> Tensor:
-    """A tensor of one part of the records; arrays of floats become the default type, as PyTorch's models expect."""
-    if isinstance(part, Tensor):
-        return part
-    check_entries("data", part, each=False)
-    try:
-        array = np.asarray(part)
-    except Exception:  # its message may contain a value of a record
-        array = np.empty(0, object)
-    if array.dtype.kind not in "biuf":
-        raise InvalidInput(
-            "data must hold numbers, one row of the same shape per record: encode text and categories before training, "
-            "and pass a tuple (inputs…, target) of tensors, or a list of such tuples, one per record"
-        )
-    out = torch.from_numpy(np.ascontiguousarray(array))
-    return out.to(torch.get_default_dtype()) if array.dtype.kind == "f" else out

@@ -4,60 +4,27 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
 from tacit import _validate
-from tacit.accounting import Certificate, calibrate, certify, choose_bands
-from tacit.accounting.banded import banded_rate
+from tacit.accounting import Certificate
 from tacit.errors import InvalidInput
 from tacit.ledger import Ledger
-from tacit.mechanism import (
-    Adjacency,
-    Arithmetic,
-    CorrelatedNoise,
-    CyclicPoisson,
-    FrozenArray,
-    Groups,
-    Independent,
-    Mechanism,
-    Poisson,
-    Schedule,
-)
-from tacit.noise import Optimum, Strategy, Workload, noisecurve_workload, optimise, sgd_workload
+from tacit.mechanism import Adjacency, Arithmetic
+from tacit.noise import Optimum, Strategy
 from tacit.release import SEEDED
 from tacit.torch.curvature import Spectrum
+from tacit.torch.defaults import CLIP_SHARE, default_batch_size, default_epochs, step_length
+from tacit.torch.pilot import TYPICAL
+from tacit.torch.planning import STRATEGIES, NoisePlan, NoiseRequest, Prediction, described, plan_noise, predictions
 
-__all__ = ["STRATEGIES", "LearningRate", "NoisePlan", "TrainingSettings"]
+__all__ = ["LearningRate", "TrainingSettings", "wants_pilot"]
 
 Array = NDArray[np.float64]
-STRATEGIES = ("dpsgd", "bandmf", "noisecurve")
 LearningRate = float | Sequence[float] | Callable[[int], float]
-
-
-@dataclass(frozen=True, eq=False)
-class NoisePlan:
-    """The noise of a training and its certificate.
-
-    Attributes:
-        strategy: C, or None for independent noise.
-        optimum: how close C is to the best strategy, where it was optimised.
-        noise_multiplier: σ/C, C being the norm that one record's gradient is clipped to.
-        certificate: the certificate of the whole training.
-    """
-
-    strategy: Strategy | None
-    optimum: Optimum | None
-    noise_multiplier: float
-    certificate: Certificate
-
-    @property
-    def bands(self) -> int:
-        """b: 1 for independent noise."""
-        return 1 if self.strategy is None else self.strategy.n_bands
 
 
 class TrainingSettings:
@@ -73,11 +40,11 @@ class TrainingSettings:
         *,
         epsilon: float | None = None,
         delta: float,
-        batch_size: int,
+        batch_size: int | None = None,
         epochs: float | None = None,
         steps: int | None = None,
-        clip_norm: float = 1.0,
-        learning_rate: LearningRate = 0.1,
+        clip_norm: float | None = None,
+        learning_rate: LearningRate | None = None,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
         strategy: str | Strategy | Optimum = "bandmf",
@@ -88,18 +55,20 @@ class TrainingSettings:
         unit: str = "record",
         chunk_size: int | None = None,
         vectorised: bool = True,
+        pilot: bool | None = None,
         ledger: Ledger | None = None,
         note: str = "",
         random_state: int | None = None,
         arithmetic: Arithmetic | str = Arithmetic.FLOAT,
     ) -> None:
         self.arithmetic = Arithmetic.parse(arithmetic)
-        self.n_records, self.batch_size = _sizes(n_records, batch_size)
-        self.n_steps = _count_steps(self.n_records, self.batch_size, epochs, steps)
+        self.n_records, self.batch_size, self.n_steps = _sizes(n_records, batch_size, epochs, steps)
         self.adjacency = Adjacency.parse(adjacency)
         self.unit = unit
-        self.clip_norm = _validate.positive(clip_norm=clip_norm)
-        self.learning_rates = _rates(learning_rate, self.n_steps)
+        self.has_pilot = _checked_pilot(pilot, epsilon, clip_norm, learning_rate)
+        self.clip_norm = None if clip_norm is None else _validate.positive(clip_norm=clip_norm)
+        self.finds_rate = learning_rate is None and epsilon is not None
+        self.learning_rates = _rates(0.1 if learning_rate is None else learning_rate, self.n_steps)
         self.momentum = _validate.nonnegative(momentum=momentum)
         self.weight_decay = _validate.nonnegative(weight_decay=weight_decay)
         if self.momentum >= 1:
@@ -109,14 +78,25 @@ class TrainingSettings:
         self.random_state = _checked_seed(random_state)
         if (epsilon is None) == (noise_multiplier is None):
             raise InvalidInput("give either epsilon or noise_multiplier: one follows from the other")
-        self.noise = self._plan_noise(
-            strategy,
-            None if epsilon is None else _validate.positive(epsilon=epsilon),
-            noise_multiplier,
-            _validate.delta(delta),
-            None if bands is None else _validate.positive_int(bands=bands),
-            spectrum.eigenvalues if isinstance(spectrum, Spectrum) else spectrum,
+        self._request = NoiseRequest(
+            kind=_kind(strategy, bands, self.n_steps),
+            n=self.n_records,
+            batch_size=self.batch_size,
+            steps=self.n_steps,
+            epsilon=None if epsilon is None else _validate.positive(epsilon=epsilon),
+            delta=_validate.delta(delta),
+            noise_multiplier=None if epsilon is not None else _validate.positive(noise_multiplier=noise_multiplier),
+            bands=None if bands is None else _validate.positive_int(bands=bands),
+            adjacency=self.adjacency,
+            unit=unit,
+            arithmetic=self.arithmetic,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+            rates=self.learning_rates.tobytes(),
+            spectrum=_eigenvalues(spectrum),
+            has_pilot=self.has_pilot,
         )
+        self.noise: NoisePlan = plan_noise(self._request)
         self._sealed = True
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -146,8 +126,55 @@ class TrainingSettings:
         words = (self.noise.certificate.digest, self.n_records, self.batch_size, self.clip_norm, self.momentum)
         seeded = self.random_state is not None
         bits = (self.chunk_size, self.vectorised, torch.get_num_threads(), torch.__version__, seeded)
-        text = f"{words}{bits}{self.weight_decay}{self.learning_rates.tobytes().hex()}"
+        text = f"{words}{bits}{self.finds_rate}{self.weight_decay}{self.learning_rates.tobytes().hex()}"
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def clip_for(self, median_norm: float | None) -> float:
+        """The clip of a run: the user's, or a quarter of the median norm of gradients at the start.
+
+        Args:
+            median_norm: what the pilot release found; None without one.
+
+        Returns:
+            C; 1 without a pilot release.
+        """
+        if self.clip_norm is not None:
+            return self.clip_norm
+        return 1.0 if median_norm is None else CLIP_SHARE * median_norm
+
+    def rates_for(self, median_norm: float | None, parameters: int) -> Array:
+        """The learning rates of a run: the user's, or those of the rule (``defaults``).
+
+        Args:
+            median_norm: what the pilot release found; None without one.
+            parameters: number of trainable parameters.
+
+        Returns:
+            η of every step.
+        """
+        if not self.finds_rate:
+            return self.learning_rates
+        far = step_length(self.noise, self.n_steps, self.batch_size, parameters)
+        norm = TYPICAL if median_norm is None else median_norm
+        return np.full(self.n_steps, far * (1 - self.momentum) / (norm * self.clip_for(median_norm)))
+
+    def predict(self) -> tuple[Prediction, ...]:
+        """The predicted noise of this training and of the named strategies at the same (ε, δ).
+
+        Planning the others takes some seconds the first time.
+
+        Returns:
+            One prediction for each strategy.
+        """
+        return predictions(self._request, self.clip_for(None))
+
+    def describe(self) -> str:
+        """What was chosen, what it costs, and the predicted noise of each strategy at the same (ε, δ), as text.
+
+        Returns:
+            Some lines; the strategy that runs is marked.
+        """
+        return described(self._request, self.clip_for(None))
 
     def __repr__(self) -> str:
         return (
@@ -155,101 +182,23 @@ class TrainingSettings:
             f"noise_multiplier={self.noise_multiplier:.4g}, adjacency={self.adjacency.value})"
         )
 
-    # -- from settings to noise -------------------------------------------------------------------------------
 
-    def _plan_noise(
-        self,
-        kind: str | Strategy | Optimum,
-        epsilon: float | None,
-        noise_multiplier: float | None,
-        delta: float,
-        bands: int | None,
-        eigenvalues: ArrayLike | None,
-    ) -> NoisePlan:
-        """The strategy with the least noise multiplier for (ε, δ), or the certificate of a given multiplier."""
-        _check_bands(kind, bands)
-        optimum: Optimum | None = None
-        strategy: Strategy | None = None
-        if isinstance(kind, Strategy | Optimum):
-            optimum = kind if isinstance(kind, Optimum) else None
-            strategy = kind.strategy if isinstance(kind, Optimum) else kind
-            if strategy.steps != self.n_steps:
-                raise InvalidInput(
-                    f"the strategy has {strategy.steps} columns for {self.n_steps} steps: make one of {self.n_steps}"
-                )
-        elif _validate.one_of(STRATEGIES, strategy=kind) != "dpsgd":
-            optimum = self._optimised(self._workload(kind, eigenvalues), epsilon, delta, bands)
-            strategy = optimum.strategy if optimum.strategy.n_bands > 1 else None
-        if strategy is not None and self.arithmetic is Arithmetic.EXACT:
-            strategy = strategy.rounded()  # what runs is what is certified
-        if noise_multiplier is not None:
-            sigma = _validate.positive(noise_multiplier=noise_multiplier)
-            return NoisePlan(strategy, optimum, sigma, certify(self._mechanism(sigma, strategy), delta=delta))
-        assert epsilon is not None
-        found = calibrate(lambda sigma: self._mechanism(sigma, strategy), epsilon=epsilon, delta=delta)
-        return NoisePlan(strategy, optimum, found.value, found.certificate)
-
-    def _optimised(self, workload: Workload, epsilon: float | None, delta: float, bands: int | None) -> Optimum:
-        """The best strategy for the workload, with the given number of bands or the best number for (ε, δ)."""
-        if bands is not None:
-            banded_rate(self.n_records, self.batch_size, bands)  # refuses more groups than records can fill, first
-            return optimise(workload, bands=min(bands, self.n_steps), tolerance=1e-4)
-        if epsilon is None:
-            raise InvalidInput("bands are chosen for an epsilon: give bands, or epsilon instead of the multiplier")
-        return choose_bands(
-            epsilon,
-            delta,
-            n=self.n_records,
-            batch_size=self.batch_size,
-            steps=self.n_steps,
-            adjacency=self.adjacency,
-            workload=workload,
-        ).optimum
-
-    def _mechanism(self, noise_multiplier: float, strategy: Strategy | None) -> Mechanism:
-        """Clipped sums over (cyclic) Poisson batches with noise C⁻¹Z, every iterate visible."""
-        b = 1 if strategy is None else strategy.n_bands
-        rate = banded_rate(self.n_records, self.batch_size, b)
-        groups = Groups.INDEPENDENT if self.adjacency is Adjacency.ADD_REMOVE else Groups.FIXED
-        return Mechanism(
-            adjacency=self.adjacency,
-            ratio=Schedule.constant(self.adjacency.sum_factor / noise_multiplier, self.n_steps),
-            steps=self.n_steps,
-            sampling=Poisson(rate) if strategy is None else CyclicPoisson(b, rate, groups),
-            noise=Independent() if strategy is None else CorrelatedNoise(FrozenArray(strategy.bands, name="bands")),
-            unit=self.unit,
-            label="descent",
-            arithmetic=self.arithmetic,
-        )
-
-    def _workload(self, kind: str, eigenvalues: ArrayLike | None) -> Workload:
-        rates = self.learning_rates
-        if kind == "bandmf":
-            constant = self.weight_decay == 0 and np.ptp(rates) == 0  # the optimum does not depend on their scale
-            return sgd_workload(
-                self.n_steps,
-                momentum=self.momentum,
-                weight_decay=self.weight_decay,
-                learning_rates=None if constant else rates,
-            )
-        if eigenvalues is None:
-            raise InvalidInput("noisecurve needs spectrum=, e.g. hessian_spectrum(model, loss_fn, public_data)")
-        return noisecurve_workload(eigenvalues, _effective_step(rates, self.momentum, eigenvalues), self.n_steps)
-
-
-def _sizes(n_records: int, batch_size: int) -> tuple[int, int]:
-    n, B = _validate.positive_int(n_records=n_records), _validate.positive_int(batch_size=batch_size)
+def _sizes(n_records: int, batch_size: int | None, epochs: float | None, steps: int | None) -> tuple[int, int, int]:
+    """n, B and T; what is missing follows from the rule of ``defaults``."""
+    n = _validate.positive_int(n_records=n_records)
+    if epochs is not None and steps is not None:
+        raise InvalidInput("give either epochs or steps")
+    read = None if epochs is None else _validate.positive(epochs=epochs)
+    T = None if steps is None else _validate.positive_int(steps=steps)
+    if batch_size is None:
+        B = default_batch_size(n, epochs=read, steps=T)
+    else:
+        B = _validate.positive_int(batch_size=batch_size)
     if n < B:
         raise InvalidInput(f"batch_size {B} exceeds the {n} records: lower it")
-    return n, B
-
-
-def _count_steps(n: int, batch_size: int, epochs: float | None, steps: int | None) -> int:
-    if (epochs is None) == (steps is None):
-        raise InvalidInput("give either epochs or steps")
-    if steps is not None:
-        return _validate.positive_int(steps=steps)
-    return max(1, int(np.ceil(round(_validate.positive(epochs=epochs) * n / batch_size, 9))))
+    if T is None:
+        T = max(1, int(np.ceil(round((default_epochs(n) if read is None else read) * n / B, 9))))
+    return n, B, T
 
 
 def _rates(rate: LearningRate, steps: int) -> Array:
@@ -271,24 +220,40 @@ def _checked_seed(random_state: int | None) -> int | None:
     return random_state
 
 
-def _check_bands(kind: str | Strategy | Optimum, bands: int | None) -> None:
-    fixed = 1 if kind == "dpsgd" else None
+def wants_pilot(
+    pilot: bool | None, epsilon: float | None, clip_norm: float | None, learning_rate: LearningRate | None
+) -> bool:
+    """What a trainer does: a pilot release where something follows from it, unless the user decides."""
+    return (epsilon is not None and (clip_norm is None or learning_rate is None)) if pilot is None else pilot
+
+
+def _checked_pilot(
+    pilot: bool | None, epsilon: float | None, clip_norm: float | None, learning_rate: LearningRate | None
+) -> bool:
+    """Whether norms are released first: only if something follows from them."""
+    if pilot and epsilon is None:
+        raise InvalidInput("a pilot release takes a share of epsilon: give epsilon instead of noise_multiplier")
+    return bool(pilot) and (clip_norm is None or learning_rate is None)
+
+
+def _kind(kind: str | Strategy | Optimum, bands: int | None, steps: int) -> str | Strategy | Optimum:
+    """The strategy, refused if it fits neither the number of bands nor that of steps."""
+    fixed = 1 if isinstance(kind, str) and kind == "dpsgd" else None
     if isinstance(kind, Strategy | Optimum):
-        fixed = (kind.strategy if isinstance(kind, Optimum) else kind).n_bands
+        own = kind.strategy if isinstance(kind, Optimum) else kind
+        fixed = own.n_bands
+        if own.steps != steps:
+            raise InvalidInput(f"the strategy has {own.steps} columns for {steps} steps: make one of {steps}")
+    elif kind not in STRATEGIES:
+        _validate.one_of(STRATEGIES, strategy=kind)
     if fixed is not None and bands not in (None, fixed):
         raise InvalidInput(f"bands={bands} does not fit the strategy, which has {fixed}: leave bands out")
+    return kind
 
 
-def _effective_step(rates: Array, momentum: float, eigenvalues: ArrayLike) -> float:
-    """The single step size η that NoiseCurve's theorem takes: a public guess that affects accuracy, never privacy.
-
-    It is the mean rate, times 1/(1 − β) because momentum β moves that much farther. Clipping shortens gradients by a
-    factor that depends on the records; a run that does not diverge stays below 2/(largest eigenvalue), so at most half
-    of that is assumed.
-
-    Returns:
-        η.
-    """
-    mu = _validate.nonnegative_array("eigenvalues", eigenvalues)
-    step = float(rates.mean()) / (1 - momentum)
-    return min(step, 1.0 / float(mu.max())) if mu.size and mu.max() > 0 else step
+def _eigenvalues(spectrum: ArrayLike | Spectrum | None) -> bytes | None:
+    """The eigenvalues as bytes, which a request can be compared by."""
+    if spectrum is None:
+        return None
+    values = spectrum.eigenvalues if isinstance(spectrum, Spectrum) else spectrum
+    return _validate.nonnegative_array("eigenvalues of spectrum", values).ravel().tobytes()

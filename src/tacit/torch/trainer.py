@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import operator
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from tacit import _validate
 from tacit.accounting import Certificate
@@ -23,15 +25,18 @@ from tacit.errors import InvalidInput, MechanismMismatch
 from tacit.ledger import Ledger
 from tacit.mechanism import Adjacency, Arithmetic
 from tacit.noise import Optimum, Strategy
+from tacit.torch.callbacks import Callback, Evaluation, Progress, progress_bar
+from tacit.torch.calling import predicted
 from tacit.torch.curvature import Spectrum
 from tacit.torch.gradients import is_record_local
+from tacit.torch.items import Collate
 from tacit.torch.objective import LossFunction, RecordLoss, check_model, check_optimizer
-from tacit.torch.plan import RECORDS_APART, TrainingPlan
+from tacit.torch.plan import PUBLIC_SHAPES, RECORDS_APART, TrainingPlan
 from tacit.torch.records import Records, like_parameters
-from tacit.torch.settings import LearningRate
+from tacit.torch.settings import LearningRate, wants_pilot
 from tacit.torch.trial import try_evaluation, try_step
 
-__all__ = ["Evaluation", "PrivateTrainer", "accuracy"]
+__all__ = ["PUBLIC_EVALUATION", "PrivateTrainer", "accuracy"]
 
 PUBLIC_EVALUATION = "declared: evaluation data are public, or may be shown"
 _READ = 512  # evaluation records read at once
@@ -44,21 +49,6 @@ def accuracy(output: Tensor, target: Tensor) -> float:
     return float((output.argmax(dim=1) == target).double().mean())
 
 
-@dataclass(frozen=True)
-class Evaluation:
-    """Metrics of the model on public data after a step.
-
-    Attributes:
-        step: number of steps taken.
-        epoch: how often each record had been read by then, on average.
-        metrics: values by name.
-    """
-
-    step: int
-    epoch: float
-    metrics: dict[str, float] = field(default_factory=dict)
-
-
 class PrivateTrainer:
     """Trains a PyTorch model under differential privacy, with a certificate.
 
@@ -69,17 +59,19 @@ class PrivateTrainer:
 
     Args:
         model: any module that does not mix records (no BatchNorm); it is trained in place.
-        loss_fn: ``loss_fn(output, target)``, e.g. ``nn.CrossEntropyLoss()``, or a ``RecordLoss``.
+        loss_fn: ``loss_fn(output, target)``, e.g. ``nn.CrossEntropyLoss()``, or a ``RecordLoss``; None takes the
+            model's own loss, the ``loss`` (attribute or key) of its output.
         epsilon: the target ε, or None if ``noise_multiplier`` is given.
         delta: δ; below 1/n.
-        batch_size: expected batch size.
+        batch_size: expected batch size; 20 epochs in 400 steps if nothing is given (``defaults``).
         epochs: how often each record is read, on average.
         steps: number of steps, instead of epochs.
-        clip_norm: the largest norm of the gradient that one record contributes.
-        learning_rate: a number, one per step, or a function of the step.
+        clip_norm: the largest norm of the gradient that one record contributes; found by a pilot release if missing.
+        learning_rate: a number, one per step, or a function of the step; by a documented rule if missing.
         momentum: in [0, 1).
         weight_decay: decoupled: parameters shrink by 1 − learning_rate·weight_decay at every step.
         optimizer: a function from parameters to a torch optimiser, instead of SGD with the settings above.
+        scheduler: a function from that optimiser to a torch scheduler, which makes a step after each step.
         strategy: "bandmf", "dpsgd", "noisecurve", a ``Strategy`` or an ``Optimum``.
         bands: number of steps that noise is spread over; chosen for (ε, δ) if missing.
         spectrum: eigenvalues of a public Hessian, for "noisecurve".
@@ -89,6 +81,8 @@ class PrivateTrainer:
         unit: whose data one record is.
         chunk_size: how many per-record gradients are computed at once.
         vectorised: False for models that vmap cannot batch.
+        pilot: whether to release a histogram of the norms of gradients at the start, for a small share of ε, from which
+            missing clip and rate follow; if missing, where one of them is missing.
         checkpoint: a file to resume from if the run is interrupted: **as secret as the data** (it contains the noise
             key). Its journal lies beside it, and in the state directory of the user.
         checkpoint_every: number of steps between checkpoints; one epoch if missing.
@@ -112,18 +106,19 @@ class PrivateTrainer:
     def __init__(
         self,
         model: nn.Module,
-        loss_fn: LossFunction | RecordLoss,
+        loss_fn: LossFunction | RecordLoss | None = None,
         *,
         epsilon: float | None = None,
         delta: float,
-        batch_size: int,
+        batch_size: int | None = None,
         epochs: float | None = None,
         steps: int | None = None,
-        clip_norm: float = 1.0,
-        learning_rate: LearningRate = 0.1,
+        clip_norm: float | None = None,
+        learning_rate: LearningRate | None = None,
         momentum: float = 0.0,
         weight_decay: float = 0.0,
         optimizer: Callable[[Iterator[nn.Parameter]], Optimizer] | None = None,
+        scheduler: Callable[[Optimizer], Any] | None = None,
         strategy: str | Strategy | Optimum = "bandmf",
         bands: int | None = None,
         spectrum: ArrayLike | Spectrum | None = None,
@@ -133,6 +128,7 @@ class PrivateTrainer:
         unit: str = "record",
         chunk_size: int | None = None,
         vectorised: bool = True,
+        pilot: bool | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_every: int | None = None,
         ledger: Ledger | None = None,
@@ -144,6 +140,15 @@ class PrivateTrainer:
         check_model(model)
         if optimizer is not None and not callable(optimizer):
             raise InvalidInput("optimizer must be a function of the parameters, e.g. lambda p: torch.optim.Adam(p)")
+        if scheduler is not None and (optimizer is None or not callable(scheduler)):
+            raise InvalidInput(
+                "scheduler must be a function of the optimizer, given with optimizer=: for the plan's own SGD pass "
+                "learning_rate= as a function of the step"
+            )
+        if isinstance(loss_fn, type):
+            raise InvalidInput(f"loss_fn is the class {loss_fn.__name__}: make one of it, e.g. {loss_fn.__name__}()")
+        if loss_fn is not None and not (callable(loss_fn) or isinstance(loss_fn, RecordLoss)):
+            raise InvalidInput("loss_fn must be callable as loss_fn(output, target), or a RecordLoss")
         self.model, self.loss_fn = model, loss_fn
         self._plan_for = functools.partial(
             TrainingPlan,
@@ -164,12 +169,14 @@ class PrivateTrainer:
             unit=unit,
             chunk_size=chunk_size,
             vectorised=vectorised,
+            pilot=wants_pilot(pilot, epsilon, clip_norm, learning_rate if optimizer is None else 1.0),
             ledger=ledger,
             note=note,
             random_state=random_state,
             arithmetic=arithmetic,
         )
-        self._make_optimizer, self._adjacency, self._n = optimizer, adjacency, n_records
+        self._make_optimizer, self._make_scheduler = optimizer, scheduler
+        self._adjacency, self._n = adjacency, n_records
         self._path = None if checkpoint is None else Path(checkpoint)
         self._every = None if checkpoint_every is None else _validate.positive_int(checkpoint_every=checkpoint_every)
         self._progress = sys.stderr.isatty() if progress is None else progress
@@ -206,16 +213,25 @@ class PrivateTrainer:
         *,
         evaluate_on: object = None,
         metrics: Metrics | None = None,
+        callbacks: Sequence[Callback] = (),
+        collate_fn: Collate | None = None,
+        num_workers: int = 0,
         resume: bool = False,
     ) -> PrivateTrainer:
         """Train to the end of the plan.
 
         Args:
-            data: private: a tuple of tensors (inputs…, target), or a dataset with ``len`` and ``[i]`` (a list of tuples
-                is one). Model and loss are tried on zeros of the tensors' shapes before anything is charged, with a
-                dataset after that. A record that fails later counts as zero.
+            data: private: a tuple of tensors (inputs…, target), a dict of tensors (a tokenizer's output; the model is
+                called with its entries by name), or a dataset with ``len`` and ``[i]`` of tuples, dicts or dataclasses
+                (a list of these is one). Model and loss are tried on zeros of the records' shapes before anything is
+                charged; the shapes of a dataset's first items are public. A record that fails later counts as zero.
             evaluate_on: public data of the same form; evaluated after each epoch.
-            metrics: functions of (output, target) by name; accuracy if the target holds integers.
+            metrics: functions of (output, target) by name; accuracy if the target holds integers. The output is its
+                ``logits`` if it has some.
+            callbacks: functions of ``Progress``, called after every step; training stops when one returns True
+                (``EarlyStopping``). They see public numbers only.
+            collate_fn: makes a batch of a list of items of a dataset; called with one item at a time.
+            num_workers: how many processes read the items of a dataset.
             resume: continue from ``checkpoint``, which must exist: a run that has ended removes its own.
 
         Returns:
@@ -226,12 +242,18 @@ class PrivateTrainer:
             MechanismMismatch: if the checkpoint belongs to other data or settings.
         """
         self._check_file(resume)
-        records = Records(data)
-        shown = None if evaluate_on is None else Records(evaluate_on)
+        how: dict[str, Any] = {"collate_fn": collate_fn, "num_workers": num_workers}
+        records = data if isinstance(data, Records) else Records(data, **how)
+        shown = evaluate_on if isinstance(evaluate_on, Records) or evaluate_on is None else Records(evaluate_on, **how)
         plan, optimizer = self.make_plan(self._size(records)), self._new_optimizer()
+        scheduler = self._new_scheduler(optimizer)
+        if not (isinstance(callbacks, Sequence) and all(map(callable, callbacks))):
+            raise InvalidInput("callbacks must be a list of functions of the progress: callbacks=[function]")
         metrics = self._try(plan, records, shown, metrics)
         self.plan_, self.history_ = plan, []
-        if not is_record_local(self.model, self.loss_fn):
+        if records.empty_like() is None:
+            plan.declare(PUBLIC_SHAPES)
+        if not is_record_local(self.model, plan.bind(self.model, self.loss_fn, records)):
             plan.declare(RECORDS_APART)
         if shown is not None:
             plan.declare(PUBLIC_EVALUATION)
@@ -239,7 +261,8 @@ class PrivateTrainer:
             plan.restore(self._path, self.model, records, optimizer=optimizer)
             if self._begun and self._begun[-1].steps_done < self._begun[-1].n_steps:
                 self._begun.pop()  # the restored plan continues this run
-        self._run(plan, records, optimizer, shown, metrics)
+            _caught_up(scheduler, optimizer, plan.steps_done)
+        self._run(plan, records, optimizer, scheduler, shown, metrics, callbacks)
         if self._path is not None:
             plan.forget(self._path)
         return self
@@ -264,17 +287,19 @@ class PrivateTrainer:
         """Try everything that can fail on made-up records, before anything is charged; returns the metrics to show."""
         if metrics is not None and not (isinstance(metrics, Mapping) and all(map(callable, metrics.values()))):
             raise InvalidInput("metrics must be a dict of functions of (output, target): metrics={name: function}")
+        records.empty_like(look=True)  # before the loss is bound, because a dataset's names are not known yet
         try_step(
             self.model,
-            self.loss_fn,
+            plan.bind(self.model, self.loss_fn, records),
             records,
             chunk_size=plan.chunk_size,
             vectorised=plan.vectorised,
             mode=_set_training,
+            look=True,
         )
         if shown is None:
             return metrics or {}
-        try_evaluation(self.model, shown, accuracy if metrics is None else None)
+        try_evaluation(self.model, self.loss_fn, shown, accuracy if metrics is None else None)
         return {"accuracy": accuracy} if metrics is None else metrics
 
     def _size(self, records: Records) -> int:
@@ -295,13 +320,26 @@ class PrivateTrainer:
         check_optimizer(optimizer, self.model)
         return optimizer
 
+    def _new_scheduler(self, optimizer: Optimizer | None) -> Any:
+        if self._make_scheduler is None or optimizer is None:
+            return None
+        scheduler = self._make_scheduler(optimizer)
+        if isinstance(scheduler, ReduceLROnPlateau) or not callable(getattr(scheduler, "step", None)):
+            raise InvalidInput(
+                "scheduler must make torch schedulers whose step() takes no argument, e.g. lambda o: "
+                "torch.optim.lr_scheduler.CosineAnnealingLR(o, T_max=100)"
+            )
+        return scheduler
+
     def _run(
         self,
         plan: TrainingPlan,
         records: Records,
         optimizer: Optimizer | None,
+        scheduler: Any,
         shown: Records | None,
         metrics: Metrics,
+        callbacks: Sequence[Callback],
     ) -> None:
         epoch = max(1, round(plan.n_records / plan.batch_size))
         every = self._every or epoch
@@ -309,21 +347,34 @@ class PrivateTrainer:
         self._begun.append(plan)
         _set_training(self.model)
         try:
-            with _progress_bar(self._progress and records.team.is_leader, plan.n_steps) as update:
+            with progress_bar(self._progress and records.team.is_leader, plan.n_steps) as update:
                 for batch in batches:
                     plan.step(self.model, self.loss_fn, batch, optimizer=optimizer)
-                    done = batch.step + 1
+                    if scheduler is not None:
+                        scheduler.step()
+                    done, found = batch.step + 1, None
                     if self._path is not None and done % every == 0 and done < plan.n_steps:
                         plan.save(self._path, self.model, optimizer=optimizer)
                     if shown is not None and (done % epoch == 0 or done == plan.n_steps):
-                        self.history_.append(Evaluation(done, done / epoch, self._evaluate(shown, metrics)))
+                        found = Evaluation(done, done / epoch, self._evaluate(shown, metrics))
+                        self.history_.append(found)
                     update(done, self.history_)
+                    if self._stops(Progress(plan, done, plan.n_steps, found), callbacks, records):
+                        break
         except KeyboardInterrupt:
             if self._path is not None and plan.steps_done and plan.in_sync:
                 plan.save(self._path, self.model, optimizer=optimizer)
             raise
         finally:
             self.model.eval()
+
+    @staticmethod
+    def _stops(progress: Progress, callbacks: Sequence[Callback], records: Records) -> bool:
+        """Whether a callback of the leader wants to stop; every callback is called."""
+        if not callbacks:
+            return False
+        answers = [callback(progress) is True for callback in callbacks]
+        return bool(records.team.broadcast(torch.tensor([any(answers)])))
 
     def _evaluate(self, shown: Records, metrics: Metrics) -> dict[str, float]:
         """Means of the metrics over records, chunk by chunk, in evaluation mode."""
@@ -334,13 +385,27 @@ class PrivateTrainer:
         with torch.no_grad():
             for first in range(0, len(shown), _READ):
                 chunk = shown.take(range(first, min(first + _READ, len(shown))))
-                *inputs, target = like_parameters(chunk, like)
-                output = self.model(*inputs)
+                parts = like_parameters(chunk, like)
+                output, target = predicted(self.model, self.loss_fn, shown.names, parts)
                 for name, metric in metrics.items():
                     totals[name] = totals.get(name, 0.0) + float(metric(output, target)) * len(target)
         for module, training in modes:
             module.training = training
         return {name: value / len(shown) for name, value in totals.items()}
+
+
+def _caught_up(scheduler: Any, optimizer: Optimizer | None, steps: int) -> None:
+    """Bring a new scheduler to where it was after some steps, for an optimiser whose state was restored."""
+    if scheduler is None or optimizer is None:
+        return
+    state = copy.deepcopy(optimizer.state_dict())
+    for group in optimizer.param_groups:
+        group["lr"] = group.get("initial_lr", group["lr"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it has not seen the optimiser's steps
+        for _ in range(steps):
+            scheduler.step()
+    optimizer.load_state_dict(state)
 
 
 def _set_training(model: nn.Module) -> None:
@@ -350,28 +415,3 @@ def _set_training(model: nn.Module) -> None:
         model.train()
     for module in frozen:
         module.eval()
-
-
-@contextmanager
-def _progress_bar(visible: bool, steps: int) -> Iterator[Callable[[int, list[Evaluation]], None]]:
-    """A bar of steps and public metrics; losses and norms of private records are never shown."""
-    if not visible:
-        yield lambda done, history: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("private training"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[words]}"),
-    )
-
-    def words(history: list[Evaluation]) -> str:
-        return "  ".join(f"{name} {value:.4f}" for name, value in history[-1].metrics.items()) if history else ""
-
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task("", total=steps, words="")
-        yield lambda done, history: progress.update(task, completed=done, words=words(history))

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tacit.errors import InvalidInput
+from tacit.torch.calling import predicted, target_name
 from tacit.torch.gradients import PerRecordGradients
 from tacit.torch.objective import LossFunction, Objective, Record, RecordLoss, first_line
 from tacit.torch.records import FILLS, Fill, Records, like_parameters, made_up, seeded, zeros
@@ -74,11 +75,14 @@ def try_step(
     raise InvalidInput(failure)
 
 
-def try_evaluation(model: nn.Module, shown: Records, metric: Metric | None) -> None:
+def try_evaluation(
+    model: nn.Module, loss_fn: LossFunction | RecordLoss | None, shown: Records, metric: Metric | None
+) -> None:
     """Call the model on made-up records of the evaluation data's shapes.
 
     Args:
         model: not changed.
+        loss_fn: the user's, None for the model's own: it says how the model is called.
         shown: public; the first item of a dataset is read for its shapes.
         metric: the default metric, or None for the user's metrics, which are not called.
 
@@ -90,7 +94,7 @@ def try_evaluation(model: nn.Module, shown: Records, metric: Metric | None) -> N
     empty = _first(shown)
     if len(empty) < 2:
         raise InvalidInput("evaluate_on must be (inputs…, target), e.g. a tuple of tensors: it has one part only")
-    if metric is not None and empty[-1].is_floating_point():
+    if metric is not None and _target(shown, empty).is_floating_point():
         raise InvalidInput("evaluate_on has a continuous target: say metrics={name: function}")
     like, failure = next(model.parameters()), ""
     for fill in FILLS:
@@ -100,9 +104,9 @@ def try_evaluation(model: nn.Module, shown: Records, metric: Metric | None) -> N
         parts = like_parameters(made_up(empty, min(2, len(shown)), fill), like)
         try:
             with torch.no_grad(), seeded(0, like.device):
-                output = copied[0].eval()(*parts[:-1])
+                output, target = predicted(copied[0].eval(), loss_fn, shown.names, parts)
                 if metric is not None:
-                    metric(output, parts[-1])
+                    metric(output, target)
         except Exception as error:
             failure = first_line(error)
         else:
@@ -114,6 +118,10 @@ def try_evaluation(model: nn.Module, shown: Records, metric: Metric | None) -> N
     )
 
 
+def _target(shown: Records, parts: Record) -> Tensor:
+    return parts[-1] if shown.names is None else parts[shown.names.index(target_name(shown.names))]
+
+
 def _first(shown: Records) -> Record:
     """Tensors of the shapes of evaluation data; a dataset's first item, because these data are public."""
     empty = shown.empty_like()
@@ -122,7 +130,9 @@ def _first(shown: Records) -> Record:
     kind = ""
     try:
         with seeded(0):
-            return shown.take([0])
+            first = shown.take([0])
+            shown.empty_like(look=True)
+            return first
     except InvalidInput:
         raise
     except Exception as error:
