@@ -80,7 +80,7 @@ def test_noise_too_small_is_caught(monkeypatch):
 
 
 def test_clipping_switched_off_is_caught(monkeypatch):
-    monkeypatch.setattr(gradients_module, "_SHRINK", 10.0)
+    monkeypatch.setattr(gradients_module, "_SHRINK", dict.fromkeys(gradients_module._SHRINK, 10.0))
     assert verdict(1, "replace-one", loud=5.0).violated
 
 

@@ -1,8 +1,8 @@
 """Per-record gradients of plain chains of layers, from one pass over a whole chunk of records.
 
-``torch.func`` separates records by construction, whatever a model does, with a cost for every operation. Many models are
-``nn.Sequential`` chains of layers that act on each record by itself. For those, one batched pass gives the input a and
-the output gradient d of every layer, and the gradient of record i is a formula in (a_i, d_i): the layer's rule.
+``torch.func`` separates records by construction, whatever a model does, with a cost for every operation. Many models
+are ``nn.Sequential`` chains of layers that act on each record by itself. For those, one batched pass gives the input a
+and the output gradient d of every layer, and the gradient of record i is a formula in (a_i, d_i): the layer's rule.
 
 Only the exact types of the tables below are known to treat each record by itself, without hooks, and with a record axis
 where the layer expects one. Every other model is differentiated by ``torch.func``.
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
+from torch.nn.functional import layer_norm, linear
 from torch.nn.modules import module as torch_module
 
 from tacit.torch.taps.factors import Gradient

@@ -106,7 +106,7 @@ class Objective:
         Raises:
             InvalidInput: if a record has no target, or the loss is not one number.
         """
-        state = self._all_names((self.constants() if constants is None else constants) | trainable)
+        state = self.all_names((self.constants() if constants is None else constants) | trainable)
 
         def call(*inputs: Tensor) -> Tensor:
             # Names are complete: functional_call's own search for tied weights fails for modules that occur twice.
@@ -119,7 +119,7 @@ class Objective:
             raise InvalidInput("a record must be (inputs…, target): for other records wrap the loss in RecordLoss")
         return self.scalar(self.loss_fn(call(*records[:-1]), records[-1]))
 
-    def _all_names(self, tensors: Parameters) -> Parameters:
+    def all_names(self, tensors: Parameters) -> Parameters:
         """The same tensors under every name: a tied parameter is listed once, but used in several places."""
         first: dict[int, str] = {}
         out: Parameters = {}

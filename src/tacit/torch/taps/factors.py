@@ -40,7 +40,7 @@ class Gradient(Protocol):
         """Squared norms or more (see *Rounding*), float64, (records,); not finite if a gradient is not."""
 
     def add_to(self, out: Tensor, weights: Tensor, keep: Tensor | None) -> None:
-        """Add Σ_i weights_i·gradient_i to ``out``, of the parameter's shape; records that are not kept count as zeros."""
+        """Add Σ_i weights_i·gradient_i to ``out``, of the parameter's shape; records not kept count as zeros."""
 
     def rows(self) -> Tensor:
         """All gradients, (records, size)."""
@@ -54,7 +54,7 @@ def squared_norms(rows: Tensor) -> Tensor:
     """Σ of squares of each row of a matrix, float64."""
     if rows.dtype == torch.float64:
         return rows.square().sum(1)
-    count, size = rows.shape
+    size = rows.shape[1]
     whole = size - size % _BLOCK
     out = torch.linalg.vector_norm(rows[:, whole:], dim=1).double().square_()
     if whole:
@@ -121,7 +121,7 @@ class Factors:
 
     @property
     def is_smaller_formed(self) -> bool:
-        """Whether the gradient is not much larger than its factors, so that forming it is cheaper than Gram matrices."""
+        """Whether the gradient is hardly larger than its factors: forming it is cheaper than Gram matrices."""
         positions, o, i = *self.left.shape[1:], self.right.shape[2]
         return positions > 1 and o * i <= _PRODUCT * positions * (o + i)
 
@@ -211,8 +211,7 @@ class Looked:
 
     def rows(self) -> Tensor:
         """All gradients, formed."""
-        count, positions, width = self.left.shape
-        out = self.left.new_zeros(count, self.table, width)
+        out = self.left.new_zeros(len(self.left), self.table, self.left.shape[2])
         return out.scatter_add_(1, self.ids[..., None].expand_as(self.left), self.left).flatten(1)
 
     def cross(self, other: Factors) -> Tensor:

@@ -108,7 +108,7 @@ class LinearTap(Tap):
     """W ↦ W·a + b at each position."""
 
     def gradients(self, layer: nn.Module, name: str, a: Tensor, d: Tensor) -> dict[str, Gradient]:
-        """(d, a) and Σ_t d_t."""
+        """Of the matrix d and a as factors, of the bias Σ_t d_t."""
         return _by_matrix(positions(d), positions(a))
 
 
@@ -122,7 +122,7 @@ class EmbeddingTap(Tap):
         return layer.max_norm is None and not layer.scale_grad_by_freq and not layer.sparse
 
     def gradients(self, layer: nn.Module, name: str, a: Tensor, d: Tensor) -> dict[str, Gradient]:
-        """d at the ids; none at padding."""
+        """Those of the outputs, at the ids; none at padding."""
         layer = cast("nn.Embedding", layer)
         ids, left = a.reshape(len(a), -1), positions(d)
         if layer.padding_idx is not None:

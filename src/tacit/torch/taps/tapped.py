@@ -2,13 +2,14 @@
 
 Inside of ``vmap``, zeros ("taps") are added to the outputs of known layers, and the loss is differentiated with respect
 to these zeros and to the parameters of all other layers. The gradients of known layers follow from the layers' inputs
-and the gradients of the zeros, by the rules of ``taps.rules``. Each record is computed as a batch of its own, so records
-stay apart by construction, whatever the model does.
+and the gradients of the zeros, by the rules of ``taps.rules``. Each record is computed as a batch of its own, so that
+records stay apart by construction, whatever the model does.
 """
 
 from __future__ import annotations
 
 import functools
+import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
@@ -92,7 +93,7 @@ class _Form:
     device: torch.device
 
 
-class _Missing(Exception):  # noqa: N818
+class _Missing(Exception):
     """A site without a tap was met: its shape is known now."""
 
 
@@ -212,7 +213,8 @@ class Tapped:
 
         over = {"in_dims": (None, 0), "randomness": "different"}
         if not taps and not rest:  # nothing to differentiate yet
-            with torch.no_grad():
+            with torch.no_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # what the model warns about comes again
                 vmap(loss, **over)((taps, rest), records)
             return {}, {}, {}
         (slopes, formed), seen = vmap(grad(loss, has_aux=True), **over)((taps, rest), records)
