@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from tacit.noise import StreamingNoise, StreamState
 from tacit.noise.rounded import rounded_normal
 from tacit.noise.streams import Streams
 from tacit.noise.sums import CorrelatedSums, SumState
+from tacit.release.place import Place, RowStore
 from tacit.release.query import Bounded, Grid, Members, Sums
 
 __all__ = ["Channel", "Checkpoint", "noise_std", "sensitivity"]
@@ -57,7 +58,7 @@ class Checkpoint:
     seeded: bool
     step: int
     release: int
-    rows: Array | None = None
+    rows: NDArray[Any] | None = None
     stream: tuple[float, int, str] | None = None
     history: bytes = b""
     sums: NDArray[np.int64] | None = None
@@ -163,6 +164,7 @@ class Channel:
                 self._correlated = StreamingNoise(mechanism.noise.bands.values)
         rows, sums = (resume.rows, resume.sums) if resume else (None, None)
         self._rows = None if rows is None else StreamState(rows.copy(), self._step)
+        self._store: RowStore | None = None
         self._sums = None if sums is None or self._rows is None else SumState(sums.copy(), self._rows)
         self._stream = resume.stream if resume else None
         self._history = resume.history if resume else b""
@@ -215,7 +217,7 @@ class Channel:
         with np.errstate(all="ignore"):  # a caller's errstate("raise") would tell about a record
             clean = total(here, grid)
         lattice = "" if grid is None else _lattice(query, grid, clean.shape[1])
-        self._check_stream(query, clean, lattice)
+        self._check_stream(query, clean.shape[1], lattice)
         history = self._named(clean, sigma, lattice)
         if grid is None:
             noisy = clean + self._noise(sigma, index, clean, history)
@@ -223,6 +225,54 @@ class Channel:
             noisy = self._on_grid(clean, query, sigma, grid, index, history)
         self._go_on(index + 1, history)
         return noisy
+
+    def release_in_place(self, query: Bounded, place: Place, total: Callable[[Members], None]) -> None:
+        """The next certified release, in a sum that stays where it is: members are added, then noise.
+
+        The noise is named after the sum, and everything released before, only where the key can be known elsewhere
+        (a seed, a checkpoint): otherwise a release is made once, and its number is name enough.
+
+        Args:
+            query: its bound sets the noise.
+            place: zeros at first, afterwards the release. Whatever is raised, it must not be used then.
+            total: adds the contributions of members to the place.
+
+        Raises:
+            MechanismMismatch: if the mechanism is exact, or its noise hides sums of another size.
+        """
+        with self._lock:
+            m = self.mechanism
+            if m.arithmetic is Arithmetic.EXACT or self.replicas != 1:
+                raise MechanismMismatch("sums in place are those of one run in floating point: use release")
+            here = self._current_members()
+            index, sigma = self._step * m.releases + self._release, self.noise_std(query)
+            with np.errstate(all="ignore"):  # a caller's errstate("raise") would tell about a record
+                total(here)
+            self._check_stream(query, place.size, "")
+            history = self._named_in_place(place, sigma)
+            key = self._streams.key("noise", index, history)
+            if self._correlated is None:
+                place.add_noise(sigma, key, None, 0, np.ones(1))
+            else:
+                store, slots = self._stored(place), self._correlated.slots
+                place.add_noise(sigma, key, store, index % slots, self._correlated.coefficients(index))
+            self._go_on(index + 1, history)
+
+    def _stored(self, place: Place) -> RowStore:
+        """Earlier rows beside the sums, those of a checkpoint at first."""
+        assert self._correlated is not None
+        if self._store is None:
+            rows, self._rows = self._rows, None
+            self._store = place.store(self._correlated.slots, None if rows is None else rows.rows)
+        return self._store
+
+    def _named_in_place(self, place: Place, sigma: float) -> bytes:
+        """As ``_named``; without the sum itself where nobody else can have the key."""
+        sums = hashlib.sha256(self._history)
+        sums.update(repr((sigma, place.size, "in place", self._key_is_shared)).encode())
+        if self._key_is_shared:
+            place.feed(sums)
+        return sums.digest()
 
     def move(self, moved: Callable[[Members], NDArray[np.int64]]) -> NDArray[np.int64]:
         """The next state of an exact hidden chain: ⌊φ̂(X)/g⌉ + ⌊sZ/g⌉, in units of its lattice.
@@ -357,12 +407,12 @@ class Channel:
                 "this session belongs to the process that opened it: a forked copy would spend the budget again"
             )
 
-    def _check_stream(self, query: Bounded, clean: Sums, lattice: str) -> None:
+    def _check_stream(self, query: Bounded, size: int, lattice: str) -> None:
         if self._correlated is None and self._mixed is None:
             return
         # Row t of C⁻¹Z mixes the scales of earlier rows, so one strategy hides sums of one bound and one size; and in
         # exact arithmetic a row of K·Q adds integers, which must all be in units of one grid.
-        stream = (sensitivity(self.mechanism, query), clean.shape[1], lattice)
+        stream = (sensitivity(self.mechanism, query), size, lattice)
         self._stream = self._stream or stream
         if self._stream[:2] != stream[:2]:
             raise MechanismMismatch(
@@ -386,6 +436,8 @@ class Channel:
             noise = rng.standard_normal(clean.shape)
             noise *= sigma
             return noise
+        if self._store is not None:
+            raise MechanismMismatch("this channel releases sums in place: go on with those")
         if self._rows is None:
             self._rows = self._correlated.init(clean.size)
         self._rows.step = index  # a row that was begun and not released is made again
@@ -421,13 +473,14 @@ class Channel:
             self._check_owner()
             self._key_is_shared = True
             rows = self._rows if self._sums is None else self._sums.outputs
+            kept = None if rows is None else rows.rows.copy()
             return Checkpoint(
                 self._digest,
                 self._streams.secret_key(),
                 self._streams.seeded,
                 self._step,
                 self._release,
-                None if rows is None else rows.rows.copy(),
+                kept if self._store is None else self._store.array(),
                 self._stream,
                 self._history,
                 None if self._sums is None else self._sums.sums.copy(),

@@ -19,6 +19,7 @@ from tacit.kernels.lattice import lattice_total
 from tacit.release import Example, Query, register
 from tacit.release.query import Grid
 from tacit.torch.comparison import choose
+from tacit.torch.in_place import InPlace
 from tacit.torch.layers import chain_of
 from tacit.torch.objective import Objective, Parameters, Record, check_model, first_line, stateless
 from tacit.torch.records import Fill, Records, like_parameters, made_up, seeded, zeros
@@ -182,6 +183,10 @@ class PerRecordGradients(Query):
         unit = 0.0 if grid is None else grid.unit
         pairs = zip(state, members, strict=True)
         return np.stack([self._one(rows, theta, np.flatnonzero(mask), unit) for theta, mask in pairs])
+
+    def place(self) -> InPlace:
+        """Room for a sum at the parameters as they are now."""
+        return InPlace(self.objective.trainable(), self.size, self.sum_type, self.objective.device())
 
     def contribute(self, rows: Records, theta: Array) -> None:
         """Add this process's share to a sum that the leader of its team computes."""

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
+import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 
@@ -206,10 +206,8 @@ class TrainingPlan(TrainingSettings):
         check_optimizer(optimizer, model)
         query = self._query_for(run.records, model, loss_fn)
         objective = query.objective
-        flat = objective.flatten(objective.trainable())
-        theta = flat.to(torch.promote_types(flat.dtype, torch.float32)).cpu().numpy()
-        noisy = run.release(query, theta)
-        self._move(model, objective.unflatten(noisy / self.batch_size), batch.step, optimizer)
+        noisy = run.release(query, exact=self.arithmetic is Arithmetic.EXACT).mul_(1.0 / self.batch_size)
+        self._move(model, objective.unflatten(noisy), batch.step, optimizer)
         run.moved = batch.step + 1
 
     def _query_for(self, records: Records, model: nn.Module, loss_fn: LossFunction | RecordLoss) -> PerRecordGradients:
@@ -398,18 +396,31 @@ class _Run:
             return self._released
         return self._steps - self._session.steps_left()
 
-    def release(self, query: PerRecordGradients, theta: NDArray[Any]) -> Tensor:
+    def release(self, query: PerRecordGradients, *, exact: bool) -> Tensor:
         """The noisy sum over the batch of the next step, the same in every process."""
-        noisy, step = torch.empty(query.size, dtype=torch.float64), self.step
+        step = self.step
         with self._step_rng(query.objective.device()):
-            if self._session is None:
-                query.contribute(self.records, theta)
-            else:
-                noisy = torch.from_numpy(self._session.release(query, theta))
-                if self.journal is not None:  # before anything is computed from the release
-                    self.journal.check(step + 1, self._session.history())
+            noisy = self._exact_sum(query) if exact else self._sum_in_place(query)
+            if self._session is not None and self.journal is not None:  # before anything is computed from the release
+                self.journal.check(step + 1, self._session.history())
         self._released = step + 1
         return self.records.team.broadcast(noisy)
+
+    def _sum_in_place(self, query: PerRecordGradients) -> Tensor:
+        place = query.place()
+        if self._session is None:
+            query.add_up(self.records, place.at, np.empty(0, np.intp), place.sums)
+        else:
+            self._session.release_in_place(query, place)
+        return place.sums
+
+    def _exact_sum(self, query: PerRecordGradients) -> Tensor:
+        flat = query.objective.flatten(query.objective.trainable())
+        theta = flat.to(torch.promote_types(flat.dtype, torch.float32)).cpu().numpy()
+        if self._session is None:
+            query.contribute(self.records, theta)
+            return torch.empty(query.size, dtype=torch.float64)
+        return torch.from_numpy(self._session.release(query, theta))
 
     @contextmanager
     def _step_rng(self, device: torch.device) -> Iterator[None]:
