@@ -127,10 +127,10 @@ class _Comparison:
         right = self._first_readable(reference)
         if right is None and self._ways.vectorised:
             reference = Way("alone")
-            right = self._first_readable(reference) if hooks else None
+            right = self._first_readable(reference)
             if right is None:  # nothing could be compared
                 return plain
-            found = self._agreed([Way("hooks")], right)
+            found = self._agreed([Way("taps"), Way("hooks")] if hooks else [Way("taps")], right)
             if found is None:
                 raise InvalidInput(
                     "vmap cannot batch this model or loss over records, and one pass over a batch lets records meet: "

@@ -32,6 +32,12 @@ __all__ = ["RECORDS_APART", "SAME_EVERYWHERE", "Batch", "TrainingPlan"]
 
 RECORDS_APART = "declared: model and loss_fn carry nothing from record to record through globals or closures"
 """Attributes of modules are compared (``stateless``); what custom code keeps elsewhere is declared by the user."""
+CHECKED = {
+    "taps": "checked on made-up records: gradients by rules of layers equal vmap's, which keeps records apart",
+    "hooks": "declared: records do not meet in one pass over a batch (vmap cannot batch the model); checked on made-up "
+    "records, whose clipped sums equal those of single ones",
+}
+"""By the way in which gradients are computed, what was compared before anything was charged."""
 PUBLIC_SHAPES = "declared: shape and type of the dataset's items are public"
 """A model is tried on made-up records of the shape that the first items of a dataset have."""
 
@@ -219,14 +225,17 @@ class TrainingPlan(TrainingSettings):
                 chunk = exact_chunk(objective.size)
             # Before the channel learns the size of the sum. A loss of its own for every step is tried on one record.
             tried = chunk if query is None or query.objective.model is not model else 1
-            fill = try_step(model, loss_fn, records, chunk_size=tried, vectorised=vectorised, look=True)
+            trial = try_step(model, loss_fn, records, chunk_size=tried, vectorised=vectorised, look=True)
             for parameter in model.parameters() if query is None else ():
                 records.team.broadcast(parameter.data)  # all processes start with the leader's parameters
-            query = PerRecordGradients(objective, self.clip_norm, chunk_size=chunk, vectorised=vectorised, fill=fill)
+            how = {"chunk_size": chunk, "vectorised": vectorised, "expected": self.batch_size}
+            query = PerRecordGradients(objective, self.clip_norm, **how, **trial._asdict())
             if records.empty_like() is None:
                 self.declare(PUBLIC_SHAPES)
             if not is_record_local(model, loss_fn):
                 self.declare(RECORDS_APART)
+            if query.way is not None and query.way.kind in CHECKED and query.way.checked:
+                self.declare(CHECKED[query.way.kind])
             self._query = query
         if [n for n, p in model.named_parameters() if p.requires_grad] != query.objective.names:
             raise MechanismMismatch("the trainable parameters changed during the run: freeze them before it begins")

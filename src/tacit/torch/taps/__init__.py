@@ -2,6 +2,7 @@
 
 from tacit.torch.taps.attention import AttentionTap
 from tacit.torch.taps.factors import Factors, Gradient, Looked, Rows, combined
+from tacit.torch.taps.recurrent import RecurrentTap
 from tacit.torch.taps.rules import RULES, Site, Tap, register_tap
 from tacit.torch.taps.tapped import Tapped
 
@@ -11,6 +12,7 @@ __all__ = [
     "Factors",
     "Gradient",
     "Looked",
+    "RecurrentTap",
     "Rows",
     "Site",
     "Tap",

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_map_only
 from tacit.errors import InvalidInput
 from tacit.torch.objective import Objective, Parameters, Record, RecordLoss
 from tacit.torch.taps.factors import Gradient, Rows, combined
-from tacit.torch.taps.tapped import Key, Known, known_layers, replaced, uses_by_parameter
+from tacit.torch.taps.tapped import CallSite, Key, Known, known_layers, replaced, uses_by_parameter
 
 __all__ = ["Hooked"]
 
@@ -36,16 +36,19 @@ class _Sites:
         """The layer's forward."""
         number = self._calls[known.name]
         self._calls[known.name] += 1
+        return known.rule.forward(known.layer, CallSite(self, known.name, number), *args, **kwargs)
 
-        def site(before: Tensor, after: Tensor, name: str = "") -> Tensor:
-            if len(before) != self._count or len(after) != self._count:
-                raise InvalidInput(f"{known.name} does not see records along its first axis")
-            key = known.name, number, name
-            self.inputs[key], self._versions[key] = before, before._version
-            self.outputs[key] = after if after.requires_grad else after.detach().requires_grad_()
-            return self.outputs[key].clone()  # what comes next may write to it
+    def tapped(self, key: Key, before: Tensor, after: Tensor) -> Tensor:
+        """The output, whose gradient will be asked for."""
+        if len(before) != self._count or len(after) != self._count:
+            raise InvalidInput(f"{key[0]} does not see records along its first axis")
+        self.see(key, before)
+        self.outputs[key] = after if after.requires_grad else after.detach().requires_grad_()
+        return self.outputs[key].clone()  # what comes next may write to it
 
-        return known.rule.forward(known.layer, site, *args, **kwargs)
+    def see(self, key: Key, before: Tensor) -> None:
+        """Another input of a site."""
+        self.inputs[key], self._versions[key] = before, before._version
 
     def check(self) -> None:
         """Refuse inputs that were overwritten after they were read."""

@@ -25,6 +25,9 @@ class Site(Protocol):
     def __call__(self, before: Tensor, after: Tensor, name: str = "") -> Tensor:
         """The output, with a tap on it."""
 
+    def see(self, before: Tensor, name: str = "") -> None:
+        """Take another input for a site of this call: one that is known only later."""
+
 
 class Tap(ABC):
     """The rule of one type of layer.
@@ -145,7 +148,7 @@ class BagTap(Tap):
         layer = cast("nn.EmbeddingBag", layer)
         ids = args[0] if args else kwargs["input"]
         if len(args) > 1 or len(kwargs) > (not args) or ids.ndim != 2:
-            return nn.EmbeddingBag.forward(layer, *args, **kwargs)
+            raise NotImplementedError("bags with offsets or weights have no rule")
         rows = functional.embedding(ids, layer.weight)
         return site(ids, rows.sum(1) if layer.mode == "sum" else rows.mean(1))
 

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ from tacit.torch.objective import Objective, Parameters, Record
 from tacit.torch.taps.factors import Gradient, Rows, combined
 from tacit.torch.taps.rules import Tap, rule_for
 
-__all__ = ["Known", "Tapped", "known_layers", "uses_by_parameter", "without_fused_attention"]
+__all__ = ["CallSite", "Known", "Tapped", "known_layers", "uses_by_parameter", "without_fused_attention"]
 
 Key = tuple[str, int, str]
 """A site: name of the layer, number of the call, name within the layer."""
@@ -93,6 +93,39 @@ class _Form:
     device: torch.device
 
 
+class Sites(Protocol):
+    """What is done at the sites of a pass."""
+
+    def tapped(self, key: Key, before: Tensor, after: Tensor) -> Tensor:
+        """The output, tapped."""
+
+    def see(self, key: Key, before: Tensor) -> None:
+        """Another input of a site."""
+
+
+@dataclass(frozen=True)
+class CallSite:
+    """The sites of one call of a layer.
+
+    Attributes:
+        sites: of the pass.
+        layer: name of the layer.
+        number: of the call.
+    """
+
+    sites: Sites
+    layer: str
+    number: int
+
+    def __call__(self, before: Tensor, after: Tensor, name: str = "") -> Tensor:
+        """The output, tapped."""
+        return self.sites.tapped((self.layer, self.number, name), before, after)
+
+    def see(self, before: Tensor, name: str = "") -> None:
+        """Another input of a site."""
+        self.sites.see((self.layer, self.number, name), before)
+
+
 class _Missing(Exception):
     """A site without a tap was met: its shape is known now."""
 
@@ -120,17 +153,20 @@ class _Book:
         """The layer's forward."""
         number = self._calls[known.name]
         self._calls[known.name] += 1
+        return known.rule.forward(known.layer, CallSite(self, known.name, number), *args, **kwargs)
 
-        def site(before: Tensor, after: Tensor, name: str = "") -> Tensor:
-            key = known.name, number, name
-            tap = self._taps.get(key)
-            if tap is None or tap.shape != after.shape or tap.dtype != after.dtype:
-                self.wanted[key] = _Form(after.shape, after.dtype, after.device)
-                return after
-            self.seen[key] = before
-            return after + tap
+    def tapped(self, key: Key, before: Tensor, after: Tensor) -> Tensor:
+        """The output, plus its tap."""
+        tap = self._taps.get(key)
+        if tap is None or tap.shape != after.shape or tap.dtype != after.dtype:
+            self.wanted[key] = _Form(after.shape, after.dtype, after.device)
+            return after
+        self.seen[key] = before
+        return after + tap
 
-        return known.rule.forward(known.layer, site, *args, **kwargs)
+    def see(self, key: Key, before: Tensor) -> None:
+        """Another input of a site."""
+        self.seen[key] = before
 
 
 @contextmanager
