@@ -33,6 +33,7 @@ ONCE = (
     "exact_cost",
     "exact_chains",
     "exact_blocks",
+    "per_record",
 )
 ALL = (*ONCE, *ACCUMULATE)
 """What ``make bench`` runs; ``features`` is run when it is asked for."""
