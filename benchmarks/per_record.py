@@ -2,9 +2,9 @@
 
 ``gradients``: CPU seconds of the clipped sum of one batch (read, differentiated, clipped, added) over those of plain
 forward and backward on the same batch, for each model. ``rest``: CPU seconds of ``plan.step`` without its sum (batch,
-noise, rows, optimiser) over those of ``normal_`` on a tensor of all parameters, at 2 and 20 million parameters and 1 and
-10 bands. ``memory``: peak megabytes above imports, model and data, of private steps over plain ones, each in a process
-of its own. Each cell is the median of three repeats, in turns with what it is compared with; one thread.
+noise, rows, optimiser) over those of ``normal_`` on a tensor of all parameters, at 2 and 20 million parameters and 1
+and 10 bands. ``memory``: peak megabytes above imports, model and data, of private steps over plain ones, each in a
+process of its own. Each cell is the median of three repeats, in turns with what it is compared with; one thread.
 """
 
 from __future__ import annotations
@@ -30,16 +30,21 @@ REST = {1: 2.5, 10: 3.3}
 
 
 class MLP(nn.Module):
+    """Three dense layers, as a module."""
+
     def __init__(self) -> None:
         super().__init__()
         self.a, self.b, self.c = nn.Linear(784, 512), nn.Linear(512, 512), nn.Linear(512, 10)
 
     def forward(self, x: Tensor) -> Tensor:
+        """As PyTorch calls it."""
         out: Tensor = self.c(relu(self.b(relu(self.a(x)))))
         return out
 
 
 class Block(nn.Module):
+    """A transformer's block."""
+
     def __init__(self, width: int, heads: int = 4) -> None:
         super().__init__()
         self.heads, self.before, self.after = heads, nn.LayerNorm(width), nn.LayerNorm(width)
@@ -47,6 +52,7 @@ class Block(nn.Module):
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
+        """As PyTorch calls it."""
         n, t, w = x.shape
         q, k, v = self.qkv(self.before(x)).view(n, t, 3, self.heads, w // self.heads).permute(2, 0, 3, 1, 4)
         x = x + self.out(scaled_dot_product_attention(q, k, v).transpose(1, 2).reshape(n, t, w))
@@ -55,6 +61,8 @@ class Block(nn.Module):
 
 
 class Text(nn.Module):
+    """A small text transformer."""
+
     def __init__(self, words: int = 5000, width: int = 128, length: int = 64) -> None:
         super().__init__()
         self.words, self.places = nn.Embedding(words, width), nn.Embedding(length, width)
@@ -62,12 +70,15 @@ class Text(nn.Module):
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 10)
 
     def forward(self, x: Tensor) -> Tensor:
+        """As PyTorch calls it."""
         h = self.blocks(self.words(x) + self.places(torch.arange(x.shape[1])))
         out: Tensor = self.head(self.norm(h).mean(1))
         return out
 
 
 class Residual(nn.Module):
+    """A residual block with group norm."""
+
     def __init__(self, inside: int, outside: int, stride: int) -> None:
         super().__init__()
         self.first = nn.Conv2d(inside, outside, 3, stride, padding=1, bias=False)
@@ -76,37 +87,47 @@ class Residual(nn.Module):
         self.short = nn.Conv2d(inside, outside, 1, stride, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        """As PyTorch calls it."""
         return relu(self.short(x) + self.norm2(self.second(relu(self.norm1(self.first(x))))))
 
 
 class ResNet(nn.Module):
+    """Three residual blocks."""
+
     def __init__(self) -> None:
         super().__init__()
         self.body = nn.Sequential(Residual(3, 16, 1), Residual(16, 32, 2), Residual(32, 64, 2))
         self.head = nn.Linear(64, 10)
 
     def forward(self, x: Tensor) -> Tensor:
+        """As PyTorch calls it."""
         out: Tensor = self.head(self.body(x).mean((2, 3)))
         return out
 
 
 class Bag(nn.Module):
+    """A bag of words."""
+
     def __init__(self) -> None:
         super().__init__()
         self.bag, self.up, self.head = nn.EmbeddingBag(20_000, 64), nn.Linear(64, 128), nn.Linear(128, 10)
 
     def forward(self, x: Tensor) -> Tensor:
+        """As PyTorch calls it."""
         out: Tensor = self.head(relu(self.up(self.bag(x))))
         return out
 
 
 class Recurrent(nn.Module):
+    """An LSTM over words."""
+
     def __init__(self) -> None:
         super().__init__()
         self.words, self.rnn = nn.Embedding(5000, 64), nn.LSTM(64, 128, batch_first=True)
         self.head = nn.Linear(128, 10)
 
     def forward(self, x: Tensor) -> Tensor:
+        """As PyTorch calls it."""
         out: Tensor = self.head(self.rnn(self.words(x))[0][:, -1])
         return out
 

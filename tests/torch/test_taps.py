@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import pytest
 import torch
 from torch import nn
@@ -198,17 +197,37 @@ def text(*blocks: nn.Module) -> nn.Module:
 PICTURES, SERIES, VOLUMES = rows(4, 6, 6), rows(4, 9), rows(2, 4, 4, 4)
 MODELS = {
     "mlp": (rows(6), lambda: Model(lambda s, x: s.b(torch.relu(s.a(x))), a=nn.Linear(6, 9), b=nn.Linear(9, CLASSES))),
-    "positions": (rows(7, 6), lambda: Model(lambda s, x: s.b(torch.tanh(s.a(x)).mean(1)), a=nn.Linear(6, 40), b=nn.Linear(40, CLASSES))),
-    "few positions": (rows(2, 60), lambda: Model(lambda s, x: s.b(torch.tanh(s.a(x)).mean(1)), a=nn.Linear(60, 40), b=nn.Linear(40, CLASSES))),
+    "positions": (
+        rows(7, 6),
+        lambda: Model(lambda s, x: s.b(torch.tanh(s.a(x)).mean(1)), a=nn.Linear(6, 40), b=nn.Linear(40, CLASSES)),
+    ),
+    "few positions": (
+        rows(2, 60),
+        lambda: Model(lambda s, x: s.b(torch.tanh(s.a(x)).mean(1)), a=nn.Linear(60, 40), b=nn.Linear(40, CLASSES)),
+    ),
     "no bias": (rows(6), lambda: Model(lambda s, x: s.a(x), a=nn.Linear(6, CLASSES, bias=False))),
     "transformer": (tokens(), lambda: text(Residual(), Residual())),
-    "embedding bag": (tokens(), lambda: Model(lambda s, x: s.out(s.bag(x)), bag=nn.EmbeddingBag(WORDS, 8), out=nn.Linear(8, CLASSES))),
-    "sum of a bag": (tokens(), lambda: Model(lambda s, x: s.out(s.bag(x)), bag=nn.EmbeddingBag(WORDS, 8, mode="sum"), out=nn.Linear(8, CLASSES))),
+    "embedding bag": (
+        tokens(),
+        lambda: Model(lambda s, x: s.out(s.bag(x)), bag=nn.EmbeddingBag(WORDS, 8), out=nn.Linear(8, CLASSES)),
+    ),
+    "sum of a bag": (
+        tokens(),
+        lambda: Model(
+            lambda s, x: s.out(s.bag(x)), bag=nn.EmbeddingBag(WORDS, 8, mode="sum"), out=nn.Linear(8, CLASSES)
+        ),
+    ),
     "tied": (tokens(), lambda: tied(True)),
     "tied the other way": (tokens(), lambda: tied(False)),
     "used twice": (rows(5, 6), twice),
-    "adapters": (rows(4, 6), lambda: Model(lambda s, x: s.out(s.lora(x).mean(1)), lora=LoRA(6), out=nn.Linear(6, CLASSES))),
-    "own parameter": (rows(6), lambda: Model(lambda s, x: s.out(s.way(s.way(x))), way=Highway(6), out=nn.Linear(6, CLASSES))),
+    "adapters": (
+        rows(4, 6),
+        lambda: Model(lambda s, x: s.out(s.lora(x).mean(1)), lora=LoRA(6), out=nn.Linear(6, CLASSES)),
+    ),
+    "own parameter": (
+        rows(6),
+        lambda: Model(lambda s, x: s.out(s.way(s.way(x))), way=Highway(6), out=nn.Linear(6, CLASSES)),
+    ),
     "attention": (rows(6, 8), lambda: attention(batch_first=True)),
     "attention, records second": (rows(6, 8), attention),
     "attention without bias": (rows(6, 8), lambda: attention(batch_first=True, bias=False)),
@@ -216,25 +235,64 @@ MODELS = {
     "encoder": (rows(6, 8), encoder),
     "encoder in eval": (rows(6, 8), lambda: encoder(norm_first=True).eval()),
     "decoder": (rows(6, 8), decoder),
-    "cnn": (PICTURES, lambda: convolutions(nn.Conv2d(4, 6, 3, stride=2), nn.GroupNorm(3, 6), nn.ReLU(inplace=True), width=24)),
-    "grouped": (PICTURES, lambda: convolutions(nn.Conv2d(4, 4, 3, groups=4, padding="same"), nn.Conv2d(4, 2, 1), width=72)),
-    "circular": (PICTURES, lambda: convolutions(nn.Conv2d(4, 2, 3, padding=1, padding_mode="circular"), nn.Tanh(), width=72)),
-    "series": (SERIES, lambda: convolutions(nn.Conv1d(4, 3, 3, dilation=2), nn.InstanceNorm1d(3, affine=True), width=15)),
-    "volumes": (VOLUMES, lambda: convolutions(nn.Conv3d(2, 3, 2), nn.InstanceNorm3d(3, affine=True), nn.GELU(), width=81)),
-    "residual": (PICTURES, lambda: Model(lambda s, x: s.out(s.block(x).mean((2, 3))), block=Block(4), out=nn.Linear(4, CLASSES))),
-    "public statistics": (PICTURES, lambda: seen_in_eval(convolutions(nn.Conv2d(4, 3, 3), nn.BatchNorm2d(3), width=48))),
+    "cnn": (
+        PICTURES,
+        lambda: convolutions(nn.Conv2d(4, 6, 3, stride=2), nn.GroupNorm(3, 6), nn.ReLU(inplace=True), width=24),
+    ),
+    "grouped": (
+        PICTURES,
+        lambda: convolutions(nn.Conv2d(4, 4, 3, groups=4, padding="same"), nn.Conv2d(4, 2, 1), width=72),
+    ),
+    "circular": (
+        PICTURES,
+        lambda: convolutions(nn.Conv2d(4, 2, 3, padding=1, padding_mode="circular"), nn.Tanh(), width=72),
+    ),
+    "series": (
+        SERIES,
+        lambda: convolutions(nn.Conv1d(4, 3, 3, dilation=2), nn.InstanceNorm1d(3, affine=True), width=15),
+    ),
+    "volumes": (
+        VOLUMES,
+        lambda: convolutions(nn.Conv3d(2, 3, 2), nn.InstanceNorm3d(3, affine=True), nn.GELU(), width=81),
+    ),
+    "residual": (
+        PICTURES,
+        lambda: Model(lambda s, x: s.out(s.block(x).mean((2, 3))), block=Block(4), out=nn.Linear(4, CLASSES)),
+    ),
+    "public statistics": (
+        PICTURES,
+        lambda: seen_in_eval(convolutions(nn.Conv2d(4, 3, 3), nn.BatchNorm2d(3), width=48)),
+    ),
     "instance norm": (PICTURES, lambda: convolutions(nn.InstanceNorm2d(4, affine=True), nn.Conv2d(4, 1, 3), width=16)),
-    "rms norm": (rows(5, 6), lambda: Model(lambda s, x: s.out(s.norm(x).mean(1)), norm=nn.RMSNorm(6), out=nn.Linear(6, CLASSES))),
+    "rms norm": (
+        rows(5, 6),
+        lambda: Model(lambda s, x: s.out(s.norm(x).mean(1)), norm=nn.RMSNorm(6), out=nn.Linear(6, CLASSES)),
+    ),
     "one channel": (rows(1, 5, 5), lambda: convolutions(nn.GroupNorm(1, 1), nn.Conv2d(1, 2, 3), width=18)),
-    "frozen below": (rows(6), lambda: Model(lambda s, x: s.b(torch.relu(s.a(x))), a=nn.Linear(6, 9).requires_grad_(False), b=nn.Linear(9, CLASSES))),
+    "frozen below": (
+        rows(6),
+        lambda: Model(
+            lambda s, x: s.b(torch.relu(s.a(x))), a=nn.Linear(6, 9).requires_grad_(False), b=nn.Linear(9, CLASSES)
+        ),
+    ),
     "lstm": (rows(4, 6), lambda: recurrent(nn.LSTM, num_layers=2, bidirectional=True)),
     "gru": (rows(4, 6), lambda: recurrent(nn.GRU)),
     "gru, steps first": (rows(4, 6), lambda: recurrent(nn.GRU, batch_first=False, num_layers=2, bias=False)),
     "rnn": (rows(4, 6), lambda: recurrent(nn.RNN, nonlinearity="relu")),
     "transposed": (PICTURES, lambda: convolutions(nn.ConvTranspose2d(4, 2, 2), nn.Conv2d(2, 1, 3), width=25)),
-    "bilinear": (rows(6), lambda: Model(lambda s, x: s.out(torch.tanh(s.pair(x, x))), pair=nn.Bilinear(6, 6, 5), out=nn.Linear(5, CLASSES))),
-    "normalised weights": (rows(6), lambda: Model(lambda s, x: s.b(s.a(x)), a=nn.utils.parametrizations.weight_norm(nn.Linear(6, 4)), b=nn.Linear(4, CLASSES))),
-}  # fmt: skip
+    "bilinear": (
+        rows(6),
+        lambda: Model(
+            lambda s, x: s.out(torch.tanh(s.pair(x, x))), pair=nn.Bilinear(6, 6, 5), out=nn.Linear(5, CLASSES)
+        ),
+    ),
+    "normalised weights": (
+        rows(6),
+        lambda: Model(
+            lambda s, x: s.b(s.a(x)), a=nn.utils.parametrizations.weight_norm(nn.Linear(6, 4)), b=nn.Linear(4, CLASSES)
+        ),
+    ),
+}
 
 
 def clipped(objective: Objective, way: Way, data: object, share: float = 0.6) -> tuple[torch.Tensor, torch.Tensor]:

@@ -430,6 +430,9 @@ class Channel:
 
         Returns:
             As many numbers as ``clean`` has.
+
+        Raises:
+            MechanismMismatch: if earlier rows are kept beside sums in place.
         """
         rng = self._streams.at("noise", index, history)
         if self._correlated is None:

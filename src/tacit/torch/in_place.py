@@ -1,9 +1,9 @@
 """Sums of clipped gradients on the model's device, and the noise that is added to them there.
 
-Normal numbers are made from AES-256 in counter mode, which the operating system's processor computes in hardware, block
-by block in memory that stays in the cache: (√(−2·ln u)·cos φ, √(−2·ln u)·sin φ), with u of 63 bits and its
-logarithm in float64, so that no tail is cut off before 9.3 standard deviations. Correlated rows are made in the same pass. Nothing of
-the size of the model goes through NumPy or float64. This is floating-point arithmetic, as certificates say.
+Normal numbers are made from AES-256 in counter mode, which processors compute in hardware, block by block in memory
+that stays in the cache: (√(−2·ln u)·cos φ, √(−2·ln u)·sin φ), with u of 63 bits and its logarithm in float64, so that no
+tail is cut off before 9.3 standard deviations. Correlated rows are made in the same pass. Nothing of the size of the
+model goes through NumPy or float64. This is floating-point arithmetic, as certificates say.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from numpy.typing import NDArray
 from torch import Tensor
 
+from tacit.release.place import RowStore
 from tacit.torch.objective import Parameters
 
 __all__ = ["InPlace", "NoiseRows", "normal_blocks"]
@@ -122,7 +123,7 @@ class InPlace:
     def feed(self, digest: Any) -> None:
         """Pass the bytes of the sum to ``digest.update``, part by part."""
         digest.update(str(self.sums.dtype).encode())
-        for part in self.sums.split(_BYTES // self.sums.element_size()):
+        for part in torch.split(self.sums, _BYTES // self.sums.element_size()):
             digest.update(part.cpu().numpy().data)
 
     def store(self, slots: int, rows: NDArray[Any] | None) -> NoiseRows:
@@ -133,28 +134,29 @@ class InPlace:
         return NoiseRows(kept)
 
     def add_noise(
-        self, sigma: float, key: bytes, rows: NoiseRows | None, target: int, coefficients: NDArray[np.float64]
+        self, sigma: float, key: bytes, rows: RowStore | None, target: int, coefficients: NDArray[np.float64]
     ) -> None:
         """Add σ times a row of noise, block by block."""
-        scale, earlier = float(coefficients[0]), self._earlier(rows, target, coefficients)
+        kept = rows.rows if isinstance(rows, NoiseRows) else None
+        scale, earlier = float(coefficients[0]), self._earlier(kept, target, coefficients)
         for first, z in normal_blocks(key, self.size, self.sums.dtype, self.sums.device):
             part = slice(first, first + len(z))
-            if rows is not None:
+            if kept is not None:
                 z.mul_(scale)
                 for some, weights in earlier:
                     z.addmv_(some[:, part].T, weights)
-                rows.rows[target, part] = z
+                kept[target, part] = z
             self.sums[part].add_(z, alpha=sigma)
 
     def _earlier(
-        self, rows: NoiseRows | None, target: int, coefficients: NDArray[np.float64]
+        self, rows: Tensor | None, target: int, coefficients: NDArray[np.float64]
     ) -> list[tuple[Tensor, Tensor]]:
         """The rows on both sides of the target that are read, each with their coefficients."""
         if rows is None or len(coefficients) == 1:
             return []
-        slots = len(rows.rows)
+        slots = len(rows)
         weights = self.sums.new_zeros(slots)
         for age, value in enumerate(coefficients[1:].tolist(), start=1):
             weights[(target - age) % slots] = value
-        used = [(rows.rows[:target], weights[:target]), (rows.rows[target + 1 :], weights[target + 1 :])]
+        used = [(rows[:target], weights[:target]), (rows[target + 1 :], weights[target + 1 :])]
         return [(some, own) for some, own in used if bool(own.any())]

@@ -228,8 +228,15 @@ class TrainingPlan(TrainingSettings):
             trial = try_step(model, loss_fn, records, chunk_size=tried, vectorised=vectorised, look=True)
             for parameter in model.parameters() if query is None else ():
                 records.team.broadcast(parameter.data)  # all processes start with the leader's parameters
-            how = {"chunk_size": chunk, "vectorised": vectorised, "expected": self.batch_size}
-            query = PerRecordGradients(objective, self.clip_norm, **how, **trial._asdict())
+            query = PerRecordGradients(
+                objective,
+                self.clip_norm,
+                chunk_size=chunk,
+                vectorised=vectorised,
+                fill=trial.fill,
+                way=trial.way,
+                expected=self.batch_size,
+            )
             if records.empty_like() is None:
                 self.declare(PUBLIC_SHAPES)
             if not is_record_local(model, loss_fn):

@@ -97,7 +97,7 @@ def _projected(layer: nn.MultiheadAttention, site: Site, shaped: list[Tensor], i
 
 
 def _by_head(x: Tensor, heads: int) -> Tensor:
-    return x.unflatten(-1, (heads, -1)).transpose(1, 2)
+    return x.reshape(*x.shape[:-1], heads, -1).transpose(1, 2)
 
 
 def _mask(attn_mask: Tensor | None, padding: Tensor | None, scores: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ def _mask(attn_mask: Tensor | None, padding: Tensor | None, scores: Tensor) -> T
     total = scores.new_zeros(())
     if attn_mask is not None:
         if attn_mask.ndim == 3:
-            attn_mask = attn_mask.unflatten(0, (-1, scores.shape[1]))
+            attn_mask = attn_mask.reshape(-1, scores.shape[1], *attn_mask.shape[1:])
         total = total + _added(attn_mask, scores)
     if padding is not None:
         padding = padding if padding.ndim == 2 else padding[None]

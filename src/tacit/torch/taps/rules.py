@@ -170,7 +170,7 @@ class ConvolutionTap(Tap):
         layer = cast("nn.Conv2d", layer)
         axes = layer.weight.ndim - 1
         a, d = _pictures(a, axes), _pictures(d, axes)
-        weight = _convolved(layer, a.flatten(0, 1), d.flatten(0, 1)).unflatten(0, a.shape[:2])
+        weight = _convolved(layer, a.flatten(0, 1), d.flatten(0, 1)).view(*a.shape[:2], -1)
         return {"weight": Rows(weight.sum(1)), "bias": Rows(d.flatten(3).sum((1, 3)))}
 
 
@@ -239,7 +239,7 @@ class InstanceNormTap(Tap):
 
     def gradients(self, layer: nn.Module, name: str, a: Tensor, d: Tensor) -> dict[str, Gradient]:
         """Σ over positions of d·x̂, and of d."""
-        axes = {nn.InstanceNorm1d: 2, nn.InstanceNorm2d: 3, nn.InstanceNorm3d: 4}[type(layer)]
+        axes = 2 if isinstance(layer, nn.InstanceNorm1d) else 3 if isinstance(layer, nn.InstanceNorm2d) else 4
         a, d = _pictures(a, axes), _pictures(d, axes)
         normed = functional.instance_norm(a.flatten(0, 1), eps=cast("nn.InstanceNorm2d", layer).eps)
         return _by_channel(normed.view_as(a), d)

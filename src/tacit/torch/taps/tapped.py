@@ -247,13 +247,13 @@ class Tapped:
                 raise _Missing
             return value, dict(book.seen)
 
-        over = {"in_dims": (None, 0), "randomness": "different"}
+        apart = functools.partial(vmap, in_dims=(None, 0), randomness="different")
         if not taps and not rest:  # nothing to differentiate yet
             with torch.no_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # what the model warns about comes again
-                vmap(loss, **over)((taps, rest), records)
+                apart(loss)((taps, rest), records)
             return {}, {}, {}
-        (slopes, formed), seen = vmap(grad(loss, has_aux=True), **over)((taps, rest), records)
+        (slopes, formed), seen = apart(grad(loss, has_aux=True))((taps, rest), records)
         return {key: slopes[key] for key in seen}, formed, seen
 
     def _complete(self, uses: dict[str, list[Gradient]], records: Record, at: Parameters) -> dict[str, Gradient]:
