@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from tacit.errors import InvalidInput
 from tacit.torch.comparison import choose
@@ -364,8 +365,11 @@ def test_gram_matrices_are_upper_bounds_in_float32():
 
 
 def test_squared_norms_of_long_rows_do_not_saturate():
+    """Within the bound that the shrinking of gradients covers; a sum of all of them in float32 is off by far more."""
     values = torch.full((1, 3_000_001), 1e-3)
-    assert abs(float(squared_norms(values)) / (3_000_001 * float(values[0, 0].double()) ** 2) - 1) < 2e-6
+    true = 3_000_001 * float(values[0, 0].double()) ** 2
+    assert abs(float(squared_norms(values)) / true - 1) < 2.0**-16
+    assert abs(float(torch.linalg.vector_norm(values, dim=1)) ** 2 / true - 1) > 2.0**-16
 
 
 def test_uses_are_added_before_norms_are_taken():
@@ -528,3 +532,61 @@ def test_nothing_is_left_in_the_model():
     clipped(Objective(model, LOSS), Way("taps"), (rows(6, 8), labels()))
     assert {name: dict(vars(m)) for name, m in model.named_modules()} == before
     assert torch.backends.mha.get_fastpath_enabled()
+
+
+# -- what torch.func does not do ------------------------------------------------------------------------------------
+
+
+class Saving(nn.Module):
+    """Activation checkpointing."""
+
+    def __init__(self, reentrant: bool) -> None:
+        super().__init__()
+        self.a, self.b, self.reentrant = nn.Linear(6, 6), nn.Linear(6, CLASSES), reentrant
+
+    def forward(self, x):
+        return self.b(checkpoint(lambda h: torch.tanh(self.a(h)), x, use_reentrant=self.reentrant))
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_activation_checkpointing_is_refused_with_the_remedy(reentrant):
+    with pytest.raises(InvalidInput, match=r"activation checkpointing \(chunk_size bounds the same memory\)"):
+        PerRecordGradients(Objective(Saving(reentrant), LOSS), 1.0).dry_run(Records((rows(6).float(), labels())))
+
+
+def test_compiled_models_are_refused_with_the_reason():
+    """torch.compile compiled no graph inside of torch.func, silently."""
+    model = nn.Sequential(nn.Linear(6, CLASSES))
+    whole, part = torch.compile(model, backend="eager"), nn.Sequential(nn.Linear(6, CLASSES))
+    part[0].compile(backend="eager")
+    for compiled, name in ((whole, "the model"), (part, "0")):
+        with pytest.raises(InvalidInput, match=rf"{name} is compiled by torch.compile.*_orig_mod"):
+            Objective(compiled, LOSS)
+    Objective(whole._orig_mod, LOSS)
+
+
+class Mixed(nn.Module):
+    """Mixed precision: matrices are multiplied in bfloat16."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(6, 16), nn.Linear(16, CLASSES)
+
+    def forward(self, x):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return self.b(torch.tanh(self.a(x))).float()
+
+
+def test_mixed_precision_takes_the_rules_and_clips_in_float32():
+    torch.manual_seed(0)
+    objective, data = Objective(Mixed(), LOSS), (rows(6).float(), labels())
+    way = choose(objective, data)
+    assert (way.kind, way.formed, way.checked) == ("taps", frozenset(), True)
+    fast, squares = clipped(objective, way, data)
+    slow, _ = clipped(objective, Way("alone"), data)
+    assert (fast - slow).norm() < 0.02 * slow.norm()
+    C = 0.1 * float(squares.min().sqrt())
+    query = PerRecordGradients(objective, C, way=way, chunk_size=COUNT)
+    out = torch.zeros(objective.size)
+    query.add_up(Records(data), objective.trainable(), torch.tensor([2]).numpy(), out)
+    assert 0.999 * C < out.double().norm() <= C

@@ -13,9 +13,11 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tacit.errors import InvalidInput
 from tacit.torch.objective import Objective, Record
@@ -27,8 +29,8 @@ __all__ = ["choose", "varied"]
 
 COUNT = 4
 """Number of records in a comparison; the second half of them is exchanged."""
-_TOLERANCE = {torch.float64: 1e-7, torch.float32: 1e-3}
-_FLOOR = {torch.float64: 1e-10, torch.float32: 2e-5}
+_TOLERANCE = {torch.float64: 1e-7, torch.float32: 1e-3, torch.bfloat16: 5e-2}
+_FLOOR = {torch.float64: 1e-10, torch.float32: 2e-5, torch.bfloat16: 2e-3}
 """Part of the whole gradient below which a parameter's share is rounding."""
 _SEED = 20_240_229
 
@@ -104,6 +106,17 @@ def _made(part: Tensor, count: int, kind: str) -> Tensor:
     return out.to(part.dtype)
 
 
+class _ShortTypes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes whether a result is in bfloat16 or float16."""
+
+    met: bool = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        self.met = self.met or (isinstance(out, Tensor) and out.dtype in (torch.bfloat16, torch.float16))
+        return out
+
+
 class _Comparison:
     """Ways of one objective at made-up parameters and records.
 
@@ -118,6 +131,7 @@ class _Comparison:
         self._at = {name: _moved(value) for name, value in objective.trainable().items()}
         self._kinds, self._like = list(varied(like, COUNT)), like
         self._records: Record = self._kinds[-1]
+        self._short = False
 
     def chosen(self, hooks: bool) -> Way:
         """The first way that agrees with the reference."""
@@ -139,11 +153,22 @@ class _Comparison:
             return self._apart(found)
         if right is None:
             return reference
+        self._short = self._computes_in_short_types()
         if not self._ways.vectorised:
             return self._apart(reference)
         first = self._ways.first()
         ways = [first] if first.kind == "chain" else []
         return self._apart(self._agreed([*ways, Way("taps")], right) or replace(plain, checked=True))
+
+    def _computes_in_short_types(self) -> bool:
+        """Whether results are in bfloat16 or float16 (mixed precision), whose rounding differs from way to way."""
+        seen = _ShortTypes()  # type: ignore[no-untyped-call]
+        with torch.no_grad(), seen:
+            try:
+                self._ways.objective.loss(self._at, tuple(part[:1] for part in self._records))
+            except Exception:  # it is told elsewhere
+                return False
+        return seen.met
 
     def _first_readable(self, way: Way) -> dict[str, Gradient] | None:
         """Gradients of the first kind of made-up records that the model can read."""
@@ -199,7 +224,7 @@ class _Comparison:
         longest = float(torch.stack([squares.sum() for squares, _ in expected.values()]).sum())
         names = set()
         for name, (squares, total) in expected.items():
-            kind = torch.float64 if total.dtype == torch.float64 else torch.float32
+            kind = torch.bfloat16 if self._short else total.dtype
             tolerance, floor = _TOLERANCE[kind], _FLOOR[kind]
             off = float((found[name][1] - total).double().norm())
             stretched = (found[name][0] - squares).abs() > 2 * tolerance * squares + floor * longest

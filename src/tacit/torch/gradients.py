@@ -44,6 +44,10 @@ _SHRINK = {torch.float64: 1 - 2.0**-20, torch.float32: 1 - 2.0**-17}
 """Gradients are clipped to C times this factor, so that rounding cannot make them longer than C."""
 
 
+_NO_TRANSFORM = ("saved tensor hooks", "setup_context")
+"""Words of errors of torch.func about what it cannot differentiate."""
+
+
 def chunk_for(size: int, most: int = CHUNK) -> int:
     """Size of a chunk whose gradients fit into memory: 64 records, or fewer for large models."""
     return max(1, min(most, _HELD // max(size, 1)))
@@ -244,9 +248,9 @@ class PerRecordGradients(Query):
         except InvalidInput:
             raise
         except Exception as error:
-            batching = "vmap" in str(error)
+            batching = "vmap" in str(error) and not any(words in str(error) for words in _NO_TRANSFORM)
             if not batching or not self._vectorised:
-                raise InvalidInput(self._reason(at, records, False)) from None
+                raise InvalidInput(self._reason(at, records, False, str(error))) from None
         way = self._choose(records) if self.way is None else self.way
         if batching and way.kind != "hooks":
             raise InvalidInput(self._reason(at, records, batching))
@@ -340,11 +344,16 @@ class PerRecordGradients(Query):
             except Exception:  # any error may be a record's: neither its message nor its kind is public
                 return None
 
-    def _reason(self, at: Parameters, records: Record, batching: bool) -> str:
+    def _reason(self, at: Parameters, records: Record, batching: bool, failure: str = "") -> str:
         """The reason of a failure with made-up records."""
         if batching and self._vectorised:
             return "vmap cannot batch this model or loss over records: pass vectorised=False (one record at a time)"
         reason = "try it on a made-up batch to see why"
+        if any(words in failure for words in _NO_TRANSFORM):
+            return (
+                "torch.func cannot differentiate this model record by record: take out activation checkpointing "
+                "(chunk_size bounds the same memory) and autograd functions without setup_context"
+            )
         try:
             self._ways.alone(at, tuple(part[0] for part in records))
         except Exception as error:

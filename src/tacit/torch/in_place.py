@@ -1,8 +1,8 @@
 """Sums of clipped gradients on the model's device, and the noise that is added to them there.
 
 Normal numbers are made from AES-256 in counter mode, which processors compute in hardware, block by block in memory
-that stays in the cache: (√(−2·ln u)·cos φ, √(−2·ln u)·sin φ), with u of 63 bits and its logarithm in float64, so that no
-tail is cut off before 9.3 standard deviations. Correlated rows are made in the same pass. Nothing of the size of the
+that stays in the cache: (√(−2·ln u)·cos φ, √(−2·ln u)·sin φ), with u of 63 bits and its logarithm in float64, so that
+no tail is cut off before 9.3 standard deviations. Correlated rows are made in the same pass. Nothing of the size of the
 model goes through NumPy or float64. This is floating-point arithmetic, as certificates say.
 """
 

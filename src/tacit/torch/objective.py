@@ -176,6 +176,11 @@ def check_model(model: nn.Module) -> None:
     if not isinstance(model, nn.Module):
         raise InvalidInput(f"model must be a torch.nn.Module, got {type(model).__name__}")
     for name, module in model.named_modules():
+        if _is_compiled(module):
+            raise InvalidInput(
+                f"{name or 'the model'} is compiled by torch.compile, of which nothing would run where records are "
+                "kept apart: pass the module as it was before (model._orig_mod), and compile it for evaluation only"
+            )
         if any(map(is_lazy, (*module.parameters(recurse=False), *module.buffers(recurse=False)))):
             raise InvalidInput(
                 f"{name or 'the model'} is lazy ({type(module).__name__}), its parameters have no shapes yet: run the "
@@ -192,6 +197,13 @@ def check_model(model: nn.Module) -> None:
         raise InvalidInput("no parameter of the model requires a gradient: there is nothing to train")
     if any(p.is_complex() for p in model.parameters()):
         raise InvalidInput("the model has complex parameters: only real ones are supported")
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    """Whether ``torch.compile(module)`` or ``module.compile()`` was called."""
+    kind = type(module)
+    wrapped = kind.__module__.startswith("torch._dynamo") and kind.__name__ == "OptimizedModule"
+    return wrapped or getattr(module, "_compiled_call_impl", None) is not None
 
 
 def check_optimizer(optimizer: Optimizer | None, model: nn.Module) -> None:

@@ -40,6 +40,8 @@ class _Sites:
 
     def tapped(self, key: Key, before: Tensor, after: Tensor) -> Tensor:
         """The output, whose gradient will be asked for."""
+        if len(before) == len(after) == 1 < self._count:  # the same for all records, such as places in a text
+            before, after = (part.expand(self._count, *part.shape[1:]) for part in (before, after))
         if len(before) != self._count or len(after) != self._count:
             raise InvalidInput(f"{key[0]} does not see records along its first axis")
         self.see(key, before)

@@ -88,9 +88,14 @@ def register_tap(*layers: type[nn.Module]) -> Callable[[Rule], Rule]:
     return add
 
 
+NAMED: dict[str, Tap] = {}
+"""Rules of layers of libraries that need not be installed, by the full name of the type."""
+
+
 def rule_for(layer: nn.Module) -> Tap | None:
     """The rule of a layer whose parameters and settings it knows, or None."""
-    rule = RULES.get(type(layer))
+    kind = type(layer)
+    rule = RULES.get(kind) or NAMED.get(f"{kind.__module__}.{kind.__qualname__}")
     if rule is None or "forward" in vars(layer) or not rule.fits(layer):
         return None
     known = set(rule.parameters(layer))
@@ -113,6 +118,18 @@ class LinearTap(Tap):
     def gradients(self, layer: nn.Module, name: str, a: Tensor, d: Tensor) -> dict[str, Gradient]:
         """Of the matrix d and a as factors, of the bias Σ_t d_t."""
         return _by_matrix(positions(d), positions(a))
+
+
+class TransposedLinearTap(Tap):
+    """x ↦ x·W + b at each position."""
+
+    def gradients(self, layer: nn.Module, name: str, a: Tensor, d: Tensor) -> dict[str, Gradient]:
+        """Of the matrix a and d as factors, of the bias Σ_t d_t."""
+        left = positions(d)
+        return {"weight": Factors(positions(a), left), "bias": Rows(left.sum(1))}
+
+
+NAMED["transformers.pytorch_utils.Conv1D"] = TransposedLinearTap()
 
 
 @register_tap(nn.Embedding)
