@@ -27,8 +27,10 @@ from tacit.torch.ways import Way, Ways
 
 __all__ = ["choose", "varied"]
 
-COUNT = 4
-"""Number of records in a comparison; the second half of them is exchanged."""
+COUNT = 2
+"""Number of records in a comparison: few, because their gradients are formed; the last one is exchanged."""
+Sums = dict[str, tuple[Tensor, Tensor]]
+"""By parameter, squared norms of records and a weighted sum."""
 _TOLERANCE = {torch.float64: 1e-7, torch.float32: 1e-3, torch.bfloat16: 5e-2}
 _FLOOR = {torch.float64: 1e-10, torch.float32: 2e-5, torch.bfloat16: 2e-3}
 """Part of the whole gradient below which a parameter's share is rounding."""
@@ -128,7 +130,9 @@ class _Comparison:
 
     def __init__(self, objective: Objective, like: Record, vectorised: bool) -> None:
         self._ways = Ways(objective, vectorised=vectorised)
-        self._at = {name: _moved(value) for name, value in objective.trainable().items()}
+        self._at = objective.trainable()
+        for value in self._at.values():
+            _move(value)
         self._kinds, self._like = list(varied(like, COUNT)), like
         self._records: Record = self._kinds[-1]
         self._short = False
@@ -170,13 +174,14 @@ class _Comparison:
                 return False
         return seen.met
 
-    def _first_readable(self, way: Way) -> dict[str, Gradient] | None:
-        """Gradients of the first kind of made-up records that the model can read."""
+    def _first_readable(self, way: Way) -> Sums | None:
+        """Sums over the first kind of made-up records that the model can read."""
         for records in self._kinds:
             self._records = records
             found = self._tried(way)
-            if found is not None and all(bool(torch.isfinite(g.squares()).all()) for g in found.values()):
-                return found
+            sums = None if found is None else self._sums(found)
+            if sums is not None and all(bool(torch.isfinite(squares).all()) for squares, _ in sums.values()):
+                return sums
         return None
 
     def _tried(self, way: Way, records: Record | None = None) -> dict[str, Gradient] | None:
@@ -185,9 +190,8 @@ class _Comparison:
         except Exception:  # the caller tries another way
             return None
 
-    def _agreed(self, ways: list[Way], right: dict[str, Gradient]) -> Way | None:
+    def _agreed(self, ways: list[Way], expected: Sums) -> Way | None:
         """The first way that agrees; of a wrong one, the parameters that differ are formed."""
-        expected = self._sums(right)
         for way in ways:
             for _ in range(3):
                 found = self._tried(way)
@@ -202,23 +206,20 @@ class _Comparison:
                 way = replace(way, formed=way.formed | wrong)
         return None
 
-    def _sums(self, gradients: dict[str, Gradient], half: bool = False) -> dict[str, tuple[Tensor, Tensor]]:
+    def _sums(self, gradients: dict[str, Gradient], half: bool = False) -> Sums:
         """By parameter, squared norms, and a sum in which each record counts differently."""
         weights = torch.linspace(0.5, 1.5, COUNT, dtype=torch.float64, device=self._ways.objective.device())
-        if half:
-            weights[COUNT // 2 :] = 0
+        keep = torch.arange(COUNT, device=weights.device) < COUNT // 2 if half else None
         out = {}
         for name, g in gradients.items():
             squares = g.squares()
             value = self._at[name]
             total = torch.zeros_like(value, dtype=torch.promote_types(value.dtype, torch.float32))
-            g.add_to(total, weights, None)
+            g.add_to(total, weights, keep)
             out[name] = squares[: COUNT // 2 if half else COUNT], total
         return out
 
-    def _wrong(
-        self, found: dict[str, tuple[Tensor, Tensor]], expected: dict[str, tuple[Tensor, Tensor]]
-    ) -> frozenset[str]:
+    def _wrong(self, found: Sums, expected: Sums) -> frozenset[str]:
         """The parameters whose norms or sums differ."""
         whole = float(torch.stack([total.double().norm() for _, total in expected.values()]).norm())
         longest = float(torch.stack([squares.sum() for squares, _ in expected.values()]).sum())
@@ -231,6 +232,11 @@ class _Comparison:
             if not off <= tolerance * float(total.double().norm()) + floor * whole or bool(stretched.any()):
                 names.add(name)
         return frozenset(names)
+
+    def _half(self, way: Way, records: Record) -> Sums | None:
+        """Sums over the records that are never exchanged."""
+        found = self._tried(way, records)
+        return None if found is None else self._sums(found, half=True)
 
     def _apart(self, way: Way) -> Way:
         """The way, if exchanging some records leaves the gradients of the others as they are.
@@ -247,13 +253,11 @@ class _Comparison:
         other = tuple(part.clone() for part in self._records)
         for part, fresh in zip(other, self._kinds[1 if self._records is self._kinds[0] else 0], strict=True):
             part[COUNT // 2 :] = fresh[COUNT // 2 :]
-        before = self._tried(way)
-        if before is None:
+        expected, after, again = (self._half(way, records) for records in (self._records, other, self._records))
+        if expected is None:
             return way  # nothing to compare with
-        expected = self._sums(before, half=True)
-        after, again = self._tried(way, other), self._tried(way)
-        same = again is not None and not self._wrong(self._sums(again, half=True), expected)
-        if not same or (after is not None and self._wrong(self._sums(after, half=True), expected)):
+        same = again is not None and not self._wrong(again, expected)
+        if not same or (after is not None and self._wrong(after, expected)):
             raise InvalidInput(
                 "records meet: the gradients of made-up records changed when others beside or before them were "
                 "exchanged; remove what the model or loss_fn carries from one record to the next (globals, closures, "
@@ -262,7 +266,7 @@ class _Comparison:
         return way
 
 
-def _moved(value: Tensor) -> Tensor:
-    """Parameters beside the model's, none of them zero."""
+def _move(value: Tensor) -> None:
+    """Take a parameter to a place beside the model's, away from zero."""
     size = float(value.abs().mean()) if value.numel() else 0.0
-    return value + 0.2 * (size or 0.05) * torch.randn_like(value)
+    value.add_(torch.randn_like(value), alpha=0.2 * (size or 0.05))
