@@ -243,7 +243,7 @@ class PerRecordGradients(Query):
         records = like_parameters(rows.take(np.arange(len(rows))), like)
         batching = False
         try:
-            with stateless(self.objective.model, self.objective.loss_fn):
+            with seeded(0, like.device), stateless(self.objective.model, self.objective.loss_fn):
                 self._ways.gradients(self.way or self._ways.first(), at, records, 0)
         except InvalidInput:
             raise

@@ -108,7 +108,8 @@ class Ways:
             if found is not None:
                 return found
             way = Way("taps")
-        key = way.kind, way.formed, signature(self.objective.model)
+        modules = tuple(map(id, self.objective.model.modules()))  # a layer may have been exchanged for one of its type
+        key = way.kind, way.formed, signature(self.objective.model), modules
         if key not in self._made:
             made = Hooked(self.objective) if way.kind == "hooks" else Tapped(self.objective, way.formed)
             self._made = {key: made}

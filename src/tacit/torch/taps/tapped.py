@@ -27,6 +27,8 @@ from tacit.torch.taps.rules import Tap, rule_for
 
 __all__ = ["CallSite", "Known", "Tapped", "known_layers", "uses_by_parameter", "without_fused_attention"]
 
+_ATTEMPTS, _MOST_FORMS = 8, 16
+"""How often a chunk may meet new shapes; and how many shapes of records have their taps kept."""
 Key = tuple[str, int, str]
 """A site: name of the layer, number of the call, name within the layer."""
 
@@ -221,9 +223,11 @@ class Tapped:
             One gradient per parameter.
         """
         form = tuple((part.dtype, part.shape[1:]) for part in records)
+        if len(self._taps) >= _MOST_FORMS:
+            self._taps.clear()
         taps = self._taps.setdefault(form, {})
         rest = {name: at[name] for name in self.formed}
-        while True:
+        for _ in range(_ATTEMPTS):
             book = _Book()
             reseed()
             try:
@@ -234,6 +238,7 @@ class Tapped:
                 continue
             uses = uses_by_parameter(self._layers, seen, slopes)
             return {name: Rows(value) for name, value in formed.items()} | self._complete(uses, records, at)
+        raise RuntimeError("the shapes inside of the model change from call to call")
 
     def _differentiated(
         self, at: Parameters, rest: Parameters, taps: dict[Key, Tensor], book: _Book, records: Record
