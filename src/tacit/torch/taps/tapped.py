@@ -221,6 +221,9 @@ class Tapped:
 
         Returns:
             One gradient per parameter.
+
+        Raises:
+            RuntimeError: if shapes inside of the model change from call to call.
         """
         form = tuple((part.dtype, part.shape[1:]) for part in records)
         if len(self._taps) >= _MOST_FORMS:
