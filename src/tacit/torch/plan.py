@@ -23,26 +23,13 @@ from tacit.mechanism import Adjacency, Arithmetic
 from tacit.release import Checkpoint, Session, open_session
 from tacit.torch import checkpoint as files
 from tacit.torch.gradients import PerRecordGradients, exact_chunk, is_record_local
+from tacit.torch.marks import CHECKED, PUBLIC_SHAPES, RECORDS_APART, SAME_EVERYWHERE
 from tacit.torch.objective import LossFunction, Objective, Parameters, RecordLoss, check_optimizer
 from tacit.torch.records import Records, seeded
 from tacit.torch.settings import TrainingSettings
 from tacit.torch.trial import try_step
 
 __all__ = ["RECORDS_APART", "SAME_EVERYWHERE", "Batch", "TrainingPlan"]
-
-RECORDS_APART = "declared: model and loss_fn carry nothing from record to record through globals or closures"
-"""Attributes of modules are compared (``stateless``); what custom code keeps elsewhere is declared by the user."""
-CHECKED = {
-    "taps": "checked on made-up records: gradients by rules of layers equal vmap's, which keeps records apart",
-    "hooks": "declared: records do not meet in one pass over a batch (vmap cannot batch the model); checked on made-up "
-    "records, whose clipped sums equal those of single ones",
-}
-"""By the way in which gradients are computed, what was compared before anything was charged."""
-PUBLIC_SHAPES = "declared: shape and type of the dataset's items are public"
-"""A model is tried on made-up records of the shape that the first items of a dataset have."""
-
-SAME_EVERYWHERE = "declared: PyTorch's kernels round a record's gradient in the same way at every place of a chunk"
-"""Sums of integers are exact, but gradients come from kernels that may round by place; chunk_size=1 has one place."""
 
 
 @dataclass(frozen=True)
