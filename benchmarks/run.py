@@ -49,6 +49,7 @@ ONCE = (
     "exact_blocks",
     "federation",
     "records",
+    "per_record",
 )
 ALL = (*ONCE, *ACCUMULATE)
 """What ``make bench`` runs; ``features`` is run when it is asked for."""

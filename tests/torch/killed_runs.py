@@ -16,7 +16,7 @@ from torch import nn
 from tacit.ledger import Ledger
 from tacit.torch import PrivateTrainer
 from tacit.torch import run as runs
-from tacit.torch.gradients import PerRecordGradients
+from tacit.torch.in_place import InPlace
 
 STEPS = 8
 
@@ -28,22 +28,22 @@ def digest(values: Any) -> str:
 def watch(side: Path, mutant: str) -> None:
     """Write down each release before it is used: run, number, sum, noise."""
     out = os.open(side, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    total, release = PerRecordGradients.total, runs.Run.release
-    clean: list[np.ndarray] = []
+    add_noise, release = InPlace.add_noise, runs.Run.release
+    hidden: list[str] = []
 
-    def summed(self: Any, rows: Any, state: Any, members: Any, grid: Any) -> Any:
-        clean.append(total(self, rows, state, members, grid))
-        return clean[-1].copy()
+    def added(self: Any, sigma: float, key: bytes, rows: Any, target: int, coefficients: Any) -> None:
+        clean = digest(self.sums.numpy())
+        add_noise(self, sigma, key, rows, target, coefficients)
+        noise = digest(np.frombuffer(key, np.uint8))  # the difference is rounded
+        hidden.append(f"{clean}/{digest(self.sums.numpy())} {noise}")
 
-    def released(self: Any, query: Any, theta: Any) -> Any:
-        noisy = release(self, query, theta)
-        (sums,) = clean.pop()
+    def released(self: Any, query: Any, **how: Any) -> Any:
+        noisy = release(self, query, **how)
         run = digest(np.frombuffer(self.secret, np.uint8))
-        line = f"{run} {self.step} {digest(sums)} {digest(noisy.numpy() - sums)}"
-        os.write(out, f"{line}\n".encode())
+        os.write(out, f"{run} {self.step} {hidden.pop()}\n".encode())
         return noisy
 
-    PerRecordGradients.total, runs.Run.release = summed, released  # type: ignore[method-assign]
+    InPlace.add_noise, runs.Run.release = added, released  # type: ignore[method-assign]
     if mutant == "uncharged":
         Ledger.reserve = lambda self, *args, **options: 1  # type: ignore[method-assign]
 

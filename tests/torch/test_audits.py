@@ -14,6 +14,7 @@ from tacit.noise import Strategy, square_root
 from tacit.release import channel as channel_module
 from tacit.torch import TrainingPlan
 from tacit.torch import gradients as gradients_module
+from tacit.torch.in_place import InPlace
 
 N = 200
 STEPS = 2
@@ -80,33 +81,30 @@ def test_noise_too_small_is_caught(monkeypatch):
 
 
 def test_clipping_switched_off_is_caught(monkeypatch):
-    monkeypatch.setattr(gradients_module, "_SHRINK", 10.0)
+    monkeypatch.setattr(gradients_module, "_SHRINK", dict.fromkeys(gradients_module._SHRINK, 10.0))
     assert verdict(1, "replace-one", loud=5.0).violated
 
 
 def test_noise_that_is_added_to_the_mean_is_caught(monkeypatch):
     """Dividing the sum but not the noise's scale: σ shrinks by the batch size."""
-    right = channel_module.Channel.release
+    right = InPlace.add_noise
 
-    def mean_first(self, query, total):
-        clean = total(self._members, None)
-        return clean + (right(self, query, total) - clean) / 4
+    def mean_first(self, sigma, *how):
+        right(self, sigma / 4, *how)
 
-    monkeypatch.setattr(channel_module.Channel, "release", mean_first)
+    monkeypatch.setattr(InPlace, "add_noise", mean_first)
     assert verdict(1, "replace-one").violated
 
 
 def test_the_same_row_of_noise_twice_is_caught(monkeypatch):
     """A stream that forgets to advance repeats its noise, and differences of releases are bare."""
-    right = channel_module.Channel._noise
-    kept: dict[int, np.ndarray] = {}
+    right, keys = InPlace.add_noise, list[bytes]()
 
-    def stuck(self, sigma, index, clean, history):
-        if index % 2 == 0:
-            kept[id(self)] = right(self, sigma, index, clean, history)
-        return kept[id(self)]
+    def stuck(self, sigma, key, *how):
+        keys.append(key)
+        right(self, sigma, keys[-1 - (len(keys) + 1) % 2], *how)
 
-    monkeypatch.setattr(channel_module.Channel, "_noise", stuck)
+    monkeypatch.setattr(InPlace, "add_noise", stuck)
 
     def bare(value: float):
         data = torch.tensor([[value], [0.0], [0.0], [0.0]], dtype=torch.float64), torch.zeros(4)

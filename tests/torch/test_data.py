@@ -14,7 +14,7 @@ from torch import nn
 from tacit.errors import InvalidInput, MechanismMismatch
 from tacit.ledger import Ledger
 from tacit.torch import EarlyStopping, PrivateTrainer, RecordLoss, Records, TrainingPlan
-from tacit.torch.plan import PUBLIC_SHAPES
+from tacit.torch.marks import PUBLIC_SHAPES
 
 TOKENS = torch.randint(0, 11, (60, 5), generator=torch.Generator().manual_seed(0))
 MASK = (torch.rand(60, 5, generator=torch.Generator().manual_seed(1)) > 0.2).long()

@@ -13,7 +13,7 @@ from tacit.errors import InvalidInput
 from tacit.release.query import Grid
 from tacit.torch import PrivateTrainer, TrainingPlan
 from tacit.torch.gradients import PerRecordGradients
-from tacit.torch.plan import SAME_EVERYWHERE
+from tacit.torch.marks import SAME_EVERYWHERE
 from tacit.torch.records import Records
 
 G = torch.Generator().manual_seed(0)

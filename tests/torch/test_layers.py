@@ -8,7 +8,7 @@ import torch
 from summing import Summed
 from torch import nn
 
-from tacit.torch import gradients as module
+from tacit.torch import ways as module
 from tacit.torch.layers import RECORD_LOCAL, RULES, chain_of
 from tacit.torch.objective import Objective
 from tacit.torch.records import Records

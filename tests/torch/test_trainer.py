@@ -14,7 +14,7 @@ from tacit.errors import InvalidInput
 from tacit.ledger import Ledger
 from tacit.release import SEEDED
 from tacit.torch import PrivateTrainer, TrainingPlan, trainer
-from tacit.torch.plan import RECORDS_APART
+from tacit.torch.marks import RECORDS_APART
 
 LOSS = nn.CrossEntropyLoss()
 

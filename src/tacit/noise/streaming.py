@@ -133,7 +133,7 @@ class StreamingNoise:
         row.flags.writeable = False
         return row
 
-    def _coefficients(self, t: int) -> Array:
+    def coefficients(self, t: int) -> Array:
         """1/C[t, t], then −C[t, t−i]/C[t, t] for the earlier rows that exist."""
         lags = np.arange(min(self._bands.shape[1], t + 1))
         row = self._bands[0, lags] if self._steps is None else self._bands[t - lags, lags]
@@ -142,7 +142,7 @@ class StreamingNoise:
         return np.asarray(out)
 
     def _banded_row(self, t: int, ring: Rows, slices: Iterator[tuple[int, Rows]]) -> Rows:
-        coefficients = self._coefficients(t).astype(ring.dtype)
+        coefficients = self.coefficients(t).astype(ring.dtype)
         target, newest = t % self._slots, (t - 1) % self._slots
         for start, z in slices:
             combine(ring, coefficients, newest, target, z, start)

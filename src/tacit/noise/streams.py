@@ -61,6 +61,11 @@ class Streams:
         key = hashlib.blake2b(name, digest_size=16, key=self._key).digest()
         return np.random.Generator(randomgen.AESCounter(key=int.from_bytes(key, "little")))
 
+    def key(self, purpose: str, step: int = 0, content: bytes = b"") -> bytes:
+        """The key of a generator elsewhere (AES-256 in counter mode), 32 bytes: another one for each name."""
+        name = f"key/{purpose}/{step}/".encode() + content
+        return hashlib.blake2b(name, digest_size=32, key=self._key).digest()
+
     def secret_key(self) -> bytes:
         """For a checkpoint only, which must then be as secret as the data (mode 0600)."""
         return self._key

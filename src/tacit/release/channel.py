@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from tacit.noise import StreamingNoise, StreamState
 from tacit.noise.rounded import rounded_normal
 from tacit.noise.streams import Streams
 from tacit.noise.sums import CorrelatedSums, SumState
+from tacit.release.place import ReleasesInPlace, RowStore
 from tacit.release.query import Bounded, Grid, Members, Sums
 
 __all__ = ["Channel", "Checkpoint", "noise_std", "sensitivity"]
@@ -57,7 +58,7 @@ class Checkpoint:
     seeded: bool
     step: int
     release: int
-    rows: Array | None = None
+    rows: NDArray[Any] | None = None
     stream: tuple[float, int, str] | None = None
     history: bytes = b""
     sums: NDArray[np.int64] | None = None
@@ -119,7 +120,7 @@ def _lattice(query: Bounded, grid: Grid, size: int) -> str:
     return f"{grid.unit.hex()}/{grid.bits}/{factors}"
 
 
-class Channel:
+class Channel(ReleasesInPlace):
     """Noisy sums over the batches of one mechanism, as certified and not one more.
 
     Args:
@@ -161,6 +162,7 @@ class Channel:
                 self._correlated = StreamingNoise(mechanism.noise.bands.values)
         rows, sums = (resume.rows, resume.sums) if resume else (None, None)
         self._rows = None if rows is None else StreamState(rows.copy(), self._step)
+        self._store: RowStore | None = None
         self._sums = None if sums is None or self._rows is None else SumState(sums.copy(), self._rows)
         self._stream = resume.stream if resume else None
         self._history = resume.history if resume else b""
@@ -213,7 +215,7 @@ class Channel:
         with np.errstate(all="ignore"):  # a caller's errstate("raise") would tell about a record
             clean = total(here, grid)
         lattice = "" if grid is None else _lattice(query, grid, clean.shape[1])
-        self._check_stream(query, clean, lattice)
+        self._check_stream(query, clean.shape[1], lattice)
         history = self._named(clean, sigma, lattice)
         if grid is None:
             noisy = clean + self._noise(sigma, index, clean, history)
@@ -355,12 +357,12 @@ class Channel:
                 "this session belongs to the process that opened it: a forked copy would spend the budget again"
             )
 
-    def _check_stream(self, query: Bounded, clean: Sums, lattice: str) -> None:
+    def _check_stream(self, query: Bounded, size: int, lattice: str) -> None:
         if self._correlated is None and self._mixed is None:
             return
         # Row t of C⁻¹Z mixes the scales of earlier rows, so one strategy hides sums of one bound and one size; and in
         # exact arithmetic a row of K·Q adds integers, which must all be in units of one grid.
-        stream = (sensitivity(self.mechanism, query), clean.shape[1], lattice)
+        stream = (sensitivity(self.mechanism, query), size, lattice)
         self._stream = self._stream or stream
         if self._stream[:2] != stream[:2]:
             raise MechanismMismatch(
@@ -378,12 +380,17 @@ class Channel:
 
         Returns:
             As many numbers as ``clean`` has.
+
+        Raises:
+            MechanismMismatch: if earlier rows are kept beside sums in place.
         """
         rng = self._streams.at("noise", index, history)
         if self._correlated is None:
             noise = rng.standard_normal(clean.shape)
             noise *= sigma
             return noise
+        if self._store is not None:
+            raise MechanismMismatch("this channel releases sums in place: go on with those")
         if self._rows is None:
             self._rows = self._correlated.init(clean.size)
         self._rows.step = index  # a row that was begun and not released is made again
@@ -419,13 +426,14 @@ class Channel:
             self._check_owner()
             self._key_is_shared = True
             rows = self._rows if self._sums is None else self._sums.outputs
+            kept = None if rows is None else rows.rows.copy()
             return Checkpoint(
                 self._digest,
                 self._streams.secret_key(),
                 self._streams.seeded,
                 self._step,
                 self._release,
-                None if rows is None else rows.rows.copy(),
+                kept if self._store is None else self._store.array(),
                 self._stream,
                 self._history,
                 None if self._sums is None else self._sums.sums.copy(),

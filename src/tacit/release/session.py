@@ -18,6 +18,7 @@ from tacit.records import MAX_ROWS, Records, Rows, TargetMap
 from tacit.release.chain import Chain, GradientChain, in_ball
 from tacit.release.channel import RECORD, Channel, Checkpoint
 from tacit.release.choice import CHOICES, Choice, ChoiceChannel
+from tacit.release.place import Place
 from tacit.release.query import QUERIES, Bounded, Grid, Members, Query, Sums
 from tacit.release.sweep import Sweep
 
@@ -177,6 +178,23 @@ class Session:
         if not isinstance(self.mechanism(part).view, AllIterates):
             raise MechanismMismatch("the certificate hides what this part releases on its way: run it by run_chain")
         return self._release(query, state, part)
+
+    def release_in_place(self, query: Query, place: Place, part: int = 0) -> None:
+        """The next certified release of a part, in a sum that stays where it is computed.
+
+        Args:
+            query: registered; it adds contributions to the place.
+            place: zeros at first, afterwards the release; if anything is raised, it must not be used.
+            part: of the plan.
+
+        Raises:
+            MechanismMismatch: as by ``release``; or if the mechanism is exact.
+        """
+        if not isinstance(self.mechanism(part).view, AllIterates):
+            raise MechanismMismatch("the certificate hides what this part releases on its way: run it by run_chain")
+        _check_registered(query)
+        records: Any = self._records
+        self._channel(part).release_in_place(query, place, lambda members: records.add_up(query, place, members))
 
     def _release(self, query: Query, state: Any, part: int) -> Array:
         _check_registered(query)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -12,58 +12,31 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from torch.func import grad, vmap
 
 from tacit import _validate
 from tacit.errors import InvalidInput
 from tacit.kernels.lattice import lattice_total
 from tacit.release import Example, Query, register
 from tacit.release.query import Grid
-from tacit.torch.layers import Gradient, Rows, chain_of
-from tacit.torch.objective import Objective, Parameters, Record, RecordLoss, check_model, first_line, stateless
-from tacit.torch.records import Fill, Records, like_parameters, made_up, reseed, seeded, zeros
+from tacit.torch.chunks import CHUNK, chunk_for, default_chunk, exact_chunk, spans
+from tacit.torch.comparison import choose
+from tacit.torch.in_place import InPlace
+from tacit.torch.layers import chain_of
+from tacit.torch.objective import Objective, Parameters, Record, check_model, first_line, stateless
+from tacit.torch.records import Fill, Records, like_parameters, made_up, seeded, zeros
+from tacit.torch.taps.factors import Gradient
+from tacit.torch.ways import Way, Ways, copied, signature
 
-__all__ = ["CHUNK", "PerRecordGradients", "chunk_for", "is_record_local"]
+__all__ = ["CHUNK", "PerRecordGradients", "chunk_for", "exact_chunk", "is_record_local"]
 
 Array = NDArray[Any]
 Mask = NDArray[np.bool_]
-CHUNK = 64
-"""Most records whose gradients vmap computes at once: more is not faster on a CPU."""
-CHAIN_CHUNK = 24
-"""Most records in one pass through a chain of layers: more takes more memory and saves hardly any time."""
-LINEAR_CHUNK = 512
-"""Most records in one pass through a chain of linear layers, whose gradients are never formed."""
-_HELD = 64_000_000  # most numbers in the gradients of a chunk
-_HELD_EXACT = 16_000_000  # in exact arithmetic all of them are formed, in float64
-_SHRINK = 1 - 2.0**-20
-"""Gradients are clipped to C times this factor, so that rounding to float32 cannot make them longer than C."""
+_SHRINK = {torch.float64: 1 - 2.0**-20, torch.float32: 1 - 2.0**-17}
+"""Gradients are clipped to C times this factor, so that rounding cannot make them longer than C."""
 
 
-def chunk_for(size: int, most: int = CHUNK) -> int:
-    """Size of a chunk whose gradients fit into memory: 64 records, or fewer for large models."""
-    return max(1, min(most, _HELD // max(size, 1)))
-
-
-def exact_chunk(size: int) -> int:
-    """Size of a chunk in exact arithmetic, where every gradient is formed."""
-    return max(1, min(CHUNK, _HELD_EXACT // max(size, 1)))
-
-
-def default_chunk(model: nn.Module, size: int, *, vectorised: bool = True) -> int:
-    """Number of records that are differentiated at once, unless the user chooses it.
-
-    Args:
-        model: a chain of layers needs less memory than vmap.
-        size: number of trainable parameters.
-        vectorised: False for one record at a time.
-
-    Returns:
-        The size of a chunk.
-    """
-    chain = chain_of(model) if vectorised else None
-    if chain is None:
-        return chunk_for(size) if vectorised else 1
-    return LINEAR_CHUNK if chain.is_linear else chunk_for(size, CHAIN_CHUNK)
+_NO_TRANSFORM = ("saved tensor hooks", "setup_context")
+"""Words of errors of torch.func about what it cannot differentiate."""
 
 
 def is_record_local(model: nn.Module, loss_fn: object) -> bool:
@@ -75,9 +48,9 @@ def is_record_local(model: nn.Module, loss_fn: object) -> bool:
 class PerRecordGradients(Query):
     """Σ over a batch of ∇ℓ(θ; record)·min(1, C/‖∇ℓ‖): a record's gradient never depends on another record.
 
-    Gradients come from ``torch.func`` (vmap over grad) in chunks, or from one batched pass for plain chains of layers
-    (``layers``); norms and sums are computed in float64. On a grid every gradient is formed, clipped, rounded toward
-    zero, and added as integers.
+    Gradients are computed in chunks, in one of several ways (``ways``), which a trial on made-up records chooses. Sums
+    are made in the parameters' type. On a grid every gradient is formed, clipped, rounded toward zero, and added as
+    integers.
 
     A record that cannot be read, for which the model or the loss raises, or whose gradient is not finite, counts as
     zero, and the sum of the others keeps its bits. Otherwise one record could destroy the sum or end the run, and
@@ -89,10 +62,12 @@ class PerRecordGradients(Query):
         chunk_size: number of gradients that are computed at once; it affects the sum by rounding only.
         vectorised: False for modules that vmap cannot batch: one backward pass per record.
         fill: the values of made-up records, which stand in places without a record; the model must be able to read it.
+        way: how gradients are computed, if a trial has chosen it already.
+        expected: number of records in a batch, which chunks are fitted to if their size is not given.
 
     Attributes:
         objective: as above.
-        chunk: number of records that are differentiated at once.
+        way: as above; None before the first trial.
     """
 
     def __init__(
@@ -103,12 +78,29 @@ class PerRecordGradients(Query):
         chunk_size: int | None = None,
         vectorised: bool = True,
         fill: Fill = zeros,
+        way: Way | None = None,
+        expected: float | None = None,
     ) -> None:
         self.bound = _validate.positive(bound=bound)
         self.size, self.objective, self._vectorised, self._fill = objective.size, objective, vectorised, fill
-        if chunk_size is None:
-            chunk_size = default_chunk(objective.model, self.size, vectorised=vectorised)
-        self.chunk = _validate.positive_int(chunk_size=chunk_size)
+        self._chunk = None if chunk_size is None else _validate.positive_int(chunk_size=chunk_size)
+        self._ways, self._expected = Ways(objective, vectorised=vectorised), expected
+        self._chosen: dict[object, Way] = {}
+        self.way = way
+        if way is not None:
+            self._chosen[signature(objective.model)] = way
+
+    @property
+    def chunk(self) -> int:
+        """Number of records that are differentiated at once."""
+        way = self.way or self._ways.first()
+        return self._chunk or default_chunk(self.objective.model, self.size, way)
+
+    @property
+    def sum_type(self) -> torch.dtype:
+        """The type of sums: that of the parameters, at least float32."""
+        types = (p.dtype for p in self.objective.trainable().values())
+        return functools.reduce(torch.promote_types, types, torch.float32)
 
     def contributions(self, rows: Records, state: Array) -> NDArray[np.float64]:  # type: ignore[override]
         """Unclipped gradients, (replicas, records, size)."""
@@ -149,26 +141,49 @@ class PerRecordGradients(Query):
                 places = np.flatnonzero(piece.members.cpu().numpy())
                 yield piece.first + places, norm.double().cpu().numpy()[places]
 
+    def place(self) -> InPlace:
+        """Room for a sum at the parameters as they are now."""
+        return InPlace(self.objective.trainable(), self.size, self.sum_type, self.objective.device())
+
     def contribute(self, rows: Records, theta: Array) -> None:
         """Add this process's share to a sum that the leader of its team computes."""
         self._one(rows, theta, np.empty(0, np.intp), 0.0)
 
     def _one(self, rows: Records, theta: Array, index: NDArray[np.intp], unit: float) -> Array:
         """The sum at one θ, in units of the leader's grid; in floating point if the unit is zero."""
-        check_model(self.objective.model)  # again, because modes may have changed
         at, team = self._parameters(theta), rows.team
         unit = float(team.broadcast(torch.tensor([unit], dtype=torch.float64)))
-        share = team.share(index)
-        add = self._clipped if unit == 0 else functools.partial(self._truncated, unit=unit)
-        kind = torch.float64 if unit == 0 else torch.int64
-        out = torch.zeros(self.size, dtype=kind, device=self.objective.device() if unit == 0 else "cpu")
+        if unit == 0:
+            out = torch.zeros(self.size, dtype=self.sum_type, device=self.objective.device())
+            self.add_up(rows, at, index, out)
+            return np.asarray(out.cpu().double().numpy())
+        out = torch.zeros(self.size, dtype=torch.int64)
+        self._over_pieces(rows, at, team.share(index), lambda piece: out.add_(self._truncated(piece, unit)))
+        return np.asarray(team.summed(out).numpy())
+
+    def add_up(self, rows: Records, at: Parameters, index: NDArray[np.intp], out: Tensor) -> None:
+        """Σ of clipped gradients over the whole team, added to a vector in place.
+
+        Args:
+            rows: the records.
+            at: values of the trainable parameters.
+            index: the leader's batch.
+            out: (size,), of ``sum_type``, on the model's device.
+        """
+        parts = self.objective.unflatten(out)
+        self._over_pieces(rows, at, rows.team.share(index), lambda piece: self._add_clipped(piece, parts))
+        rows.team.summed(out)
+
+    def _over_pieces(
+        self, rows: Records, at: Parameters, index: NDArray[np.intp], add: Callable[[_Piece], object]
+    ) -> None:
+        check_model(self.objective.model)  # again, because modes may have changed
         with _apart(self.objective.device()):
-            for piece in self._pieces(rows, at, share):
-                out += add(piece)
-        return np.asarray(team.summed(out.cpu()).numpy())
+            for piece in self._pieces(rows, at, index):
+                add(piece)
 
     def dry_run(self, rows: Records) -> None:
-        """Differentiate one chunk of made-up records and discard the result: shows faults of model and loss.
+        """Differentiate made-up records and discard the result: shows faults of model and loss, and chooses the way.
 
         Args:
             rows: made-up records, so that the message may tell about them.
@@ -176,18 +191,32 @@ class PerRecordGradients(Query):
         Raises:
             InvalidInput: if the model or the loss fails.
         """
-        at, like = _copied(self.objective.trainable()), next(iter(self.objective.trainable().values()))
-        records = like_parameters(rows.take(np.arange(min(self.chunk, len(rows)))), like)
+        at = copied(self.objective.trainable())
+        like = next(iter(at.values()))
+        records = like_parameters(rows.take(np.arange(len(rows))), like)
+        batching = False
         try:
-            with stateless(self.objective.model, self.objective.loss_fn):
-                self._found(at, records)
+            with seeded(0, like.device), stateless(self.objective.model, self.objective.loss_fn):
+                self._ways.gradients(self.way or self._ways.first(), at, records, 0)
         except InvalidInput:
             raise
         except Exception as error:
-            batching = "vmap" in str(error)
-        else:
-            return
-        raise InvalidInput(self._reason(at, records, batching))
+            batching = "vmap" in str(error) and not any(words in str(error) for words in _NO_TRANSFORM)
+            if not batching or not self._vectorised:
+                raise InvalidInput(self._reason(at, records, False, str(error))) from None
+        way = self._choose(records) if self.way is None else self.way
+        if batching and way.kind != "hooks":
+            raise InvalidInput(self._reason(at, records, batching))
+
+    def _choose(self, like: Record) -> Way:
+        """The way for the model as it is now."""
+        self.way = choose(self.objective, like, vectorised=self._vectorised)
+        self._chosen[signature(self.objective.model)] = self.way
+        return self.way
+
+    def _way_now(self) -> Way | None:
+        """The way that was chosen for the model as it is now; None if its layers, hooks or modes have changed."""
+        return self._chosen.get(signature(self.objective.model))
 
     def _parameters(self, theta: Array) -> Parameters:
         like = self.objective.trainable()
@@ -205,13 +234,17 @@ class PerRecordGradients(Query):
         Yields:
             Pieces, in the order of the records.
         """
-        size = min(self.chunk, max(len(rows), 1))
+        if not len(index):
+            return
         like = next(iter(self.objective.trainable().values()))
         seeds = torch.randint(2**62, (len(index),)).numpy()
-        for first in range(0, len(index), size):
-            own = slice(first, first + size)
+        expected = self._expected if self._chunk is None else None
+        for first, end, size in spans(len(index), min(self.chunk, max(len(rows), 1)), expected):
+            own = slice(first, end)
             for group in rows.read(index[own], seeds[own]):
                 records = self._placed(like_parameters(group.records, like), group.places, size)
+                if self._way_now() is None:
+                    self._choose(records)  # of which only shapes and types are used
                 for piece in self._differentiated(at, records, group.places, int(seeds[first])):
                     yield piece._replace(first=first + piece.first)
 
@@ -257,72 +290,41 @@ class PerRecordGradients(Query):
 
     def _tried(self, at: Parameters, records: Record, seed: int) -> list[Gradient] | None:
         """Gradients of a chunk, None if the model or the loss raises."""
-        reseed(seed, self.objective.device())
         with stateless(self.objective.model, self.objective.loss_fn):
             try:
-                return self._found(at, records)
+                found = self._ways.gradients(self._way_now() or self._ways.first(), at, records, seed)
+                return [found[name] for name in self.objective.names]
             except Exception:  # any error may be a record's: neither its message nor its kind is public
                 return None
 
-    def _found(self, at: Parameters, records: Record) -> list[Gradient]:
-        found = self._layered(at, records)
-        if found is None and self._vectorised:
-            rows = vmap(grad(self._loss), in_dims=(None, 0), randomness="different")(at, records)
-            found = {name: Rows(values) for name, values in rows.items()}
-        if found is None:
-            seeds = torch.randint(2**62, (len(records[0]),)).tolist()
-            each = [self._alone(at, tuple(part[i] for part in records), seed) for i, seed in enumerate(seeds)]
-            found = {name: Rows(torch.stack([g[name] for g in each])) for name in self.objective.names}
-        return [found[name] for name in self.objective.names]
-
-    def _reason(self, at: Parameters, records: Record, batching: bool) -> str:
+    def _reason(self, at: Parameters, records: Record, batching: bool, failure: str = "") -> str:
         """The reason of a failure with made-up records."""
         if batching and self._vectorised:
             return "vmap cannot batch this model or loss over records: pass vectorised=False (one record at a time)"
         reason = "try it on a made-up batch to see why"
+        if any(words in failure for words in _NO_TRANSFORM):
+            return (
+                "torch.func cannot differentiate this model record by record: take out activation checkpointing "
+                "(chunk_size bounds the same memory) and autograd functions without setup_context"
+            )
         try:
-            self._alone(at, tuple(part[0] for part in records))
+            self._ways.alone(at, tuple(part[0] for part in records))
         except Exception as error:
             reason = f"{first_line(error)}; make them fit the shapes and types of the records"
         return f"the model or loss_fn fails on the records: {reason}"
 
-    def _alone(self, at: Parameters, record: Record, seed: int | None = None) -> Parameters:
-        """The gradient of one record, from copies, because some modules write to their parameters and buffers."""
-        if seed is not None:
-            reseed(seed, self.objective.device())
-        constants = _copied(self.objective.constants())
-        batch = tuple(part[None] for part in record)
-        out: Parameters = grad(lambda p: self.objective.loss(p, batch, constants))(_copied(at))
-        return out
-
-    def _loss(self, at: Parameters, record: Record) -> Tensor:
-        """The loss of one record by itself."""
-        return self.objective.loss(at, tuple(part[None] for part in record))
-
-    def _layered(self, at: Parameters, records: Record) -> dict[str, Gradient] | None:
-        """Gradients from one batched pass, if the model is a chain of layers that treat each record by itself."""
-        loss_fn = self.objective.loss_fn
-        if not self._vectorised or len(records) != 2 or isinstance(loss_fn, RecordLoss):
-            return None
-        chain = chain_of(self.objective.model)  # at every call, because hooks and layers may have changed
-        if chain is None:
-            return None
-        inputs, target = records
-
-        def slope(outputs: Tensor) -> Tensor:
-            one = grad(lambda output, goal: self.objective.scalar(loss_fn(output[None], goal[None])))
-            out: Tensor = vmap(one, randomness="different")(outputs, target)
-            return out
-
-        return chain.gradients(self.objective.constants() | at, inputs, slope)
-
-    def _clipped(self, piece: _Piece) -> Tensor:
-        """Σ over members, each scaled down to norm C; gradients that are not finite are left out."""
-        gradients = piece.gradients
-        norm = torch.stack([g.squares() for g in gradients]).sum(0).sqrt_()
-        keep = torch.isfinite(norm) & piece.members
-        scale = torch.where(norm > self.bound * _SHRINK, self.bound * _SHRINK / norm, 1.0)
-        return torch.cat([g.weighted(scale, None if keep.all() else keep) for g in gradients])
+    def _add_clipped(self, piece: _Piece, parts: Parameters) -> None:
+        """Add the members' gradients, each scaled down to norm C; gradients that are not finite are left out."""
+        with torch.no_grad():
+            gradients = piece.gradients
+            norm = torch.stack([g.squares() for g in gradients]).sum(0).sqrt_()
+            finite = torch.isfinite(norm)
+            most = self.bound * _SHRINK[self.sum_type]
+            scale = torch.where(norm > most, most / norm, 1.0)
+            weights = torch.where(finite & piece.members, scale, 0.0)
+            keep = None if finite.all() else finite
+            for name in reversed(self.objective.names):  # freeing what is no longer needed
+                gradients.pop().add_to(parts[name], weights, keep)
 
     def _truncated(self, piece: _Piece, unit: float) -> Tensor:
         """Σ over members, each clipped and rounded toward zero to multiples of the unit: integers."""
@@ -392,8 +394,3 @@ class _Through(nn.Module):
         """Output of ``inner``."""
         out: Tensor = self.inner(x)
         return out
-
-
-def _copied(at: Parameters) -> Parameters:
-    """Copies, because some modules change parameters in place (``nn.Embedding(max_norm=…)``)."""
-    return {name: value.clone() for name, value in at.items()}

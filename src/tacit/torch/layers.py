@@ -1,12 +1,8 @@
 """Per-record gradients of plain chains of layers, from one pass over a whole chunk of records.
 
-``torch.func`` separates records by construction, whatever a model does, at about twice the cost of a batch gradient.
-Many models are ``nn.Sequential`` chains of layers that act on each record by itself. For those, one batched pass gives
-the input a and the output gradient d of every layer, and the gradient of record i is a formula in (a_i, d_i):
-
-- linear: W ↦ d_i a_iᵀ. Rank one: norm ‖d_i‖‖a_i‖, weighted sum DᵀΛA; it is never formed (Goodfellow 2015);
-- convolution: the gradient of one image, for all images at once as a convolution with as many groups as images;
-- group and layer norm: Σ over positions of d_i·x̂_i.
+``torch.func`` separates records by construction, whatever a model does, with a cost for every operation. Many models
+are ``nn.Sequential`` chains of layers that act on each record by itself. For those, one batched pass gives the input a
+and the output gradient d of every layer, and the gradient of record i is a formula in (a_i, d_i): the layer's rule.
 
 Only the exact types of the tables below are known to treat each record by itself, without hooks, and with a record axis
 where the layer expects one. Every other model is differentiated by ``torch.func``.
@@ -17,135 +13,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import layer_norm, linear
 from torch.nn.modules import module as torch_module
 
-__all__ = ["Chain", "Gradient", "Outer", "Rows", "chain_of"]
+from tacit.torch.taps.factors import Gradient
+from tacit.torch.taps.rules import Tap, rule_for
 
-_SMALL = 4_000_000  # most numbers that are kept in float64 between norm and sum
-
-
-class Gradient(Protocol):
-    """The gradients of some records with respect to one parameter."""
-
-    def squares(self) -> Tensor:
-        """Squared norms in float64, (records,)."""
-
-    def weighted(self, weights: Tensor, keep: Tensor | None) -> Tensor:
-        """Σ_i weights_i·gradient_i, flat, float64; records that are not kept count as zeros, in their places."""
-
-    def rows(self) -> Tensor:
-        """All gradients, (records, size)."""
-
-
-def _zeroed(rows: Tensor, keep: Tensor | None) -> Tensor:
-    """Rows in float64, zeros in place of those that are not kept.
-
-    Zero times NaN is NaN, so weights of zero would not do; and a product of fewer rows rounds the others differently.
-
-    Returns:
-        As many rows.
-    """
-    return rows.double() if keep is None else torch.where(keep[:, None], rows.double(), 0.0)
-
-
-def _norms(rows: Tensor) -> Tensor:
-    out: Tensor = torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64)
-    return out
-
-
-class Rows:
-    """Gradients that are stored, one row per record."""
-
-    def __init__(self, values: Tensor) -> None:
-        self._values = values.flatten(1).double() if values.numel() <= _SMALL else values.flatten(1)
-
-    def squares(self) -> Tensor:
-        """Squared norms."""
-        return _norms(self._values).square_()
-
-    def weighted(self, weights: Tensor, keep: Tensor | None) -> Tensor:
-        """Weighted sum."""
-        return weights @ _zeroed(self._values, keep)
-
-    def rows(self) -> Tensor:
-        """All gradients."""
-        return self._values
-
-
-@dataclass(frozen=True)
-class Outer:
-    """Rank-one gradients d_i a_iᵀ, never formed.
-
-    Attributes:
-        left: d, (records, out).
-        right: a, (records, in).
-    """
-
-    left: Tensor
-    right: Tensor
-
-    def squares(self) -> Tensor:
-        """‖d_i‖²‖a_i‖²."""
-        return (_norms(self.left) * _norms(self.right)).square_()
-
-    def weighted(self, weights: Tensor, keep: Tensor | None) -> Tensor:
-        """DᵀΛA."""
-        left, right = _zeroed(self.left, keep), _zeroed(self.right, keep)
-        return ((weights[:, None] * left).T @ right).reshape(-1)
-
-    def rows(self) -> Tensor:
-        """All gradients, formed."""
-        return torch.einsum("io,ij->ioj", self.left, self.right).flatten(1)
-
-
-# -- layers with parameters ---------------------------------------------------------------------------------
-
-
-def _linear(layer: nn.Module, a: Tensor, d: Tensor) -> tuple[Gradient, Gradient]:
-    if a.ndim == 2:
-        return Outer(d, a), Rows(d)
-    a, d = a.flatten(1, -2), d.flatten(1, -2)
-    return Rows(torch.bmm(d.transpose(1, 2), a)), Rows(d.sum(dim=1))
-
-
-def _convolution(layer: nn.Module, a: Tensor, d: Tensor) -> tuple[Gradient, Gradient]:
-    """Uses one group per record, so that PyTorch's weight gradient separates them."""
-    assert isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d)
-    m, out = d.shape[:2]
-    like = layer.weight.detach().new_empty(()).expand(m * out, *layer.weight.shape[1:])  # only its shape is read
-    _, weight, _ = torch.ops.aten.convolution_backward(
-        d.reshape(1, m * out, *d.shape[2:]),
-        a.reshape(1, m * a.shape[1], *a.shape[2:]),
-        like,
-        None,
-        layer.stride,
-        layer.padding,
-        layer.dilation,
-        False,
-        [0] * (a.ndim - 2),
-        m,
-        [False, True, False],
-    )
-    return Rows(weight.reshape(m, -1)), Rows(d.flatten(2).sum(dim=2))
-
-
-def _group_norm(layer: nn.Module, a: Tensor, d: Tensor) -> tuple[Gradient, Gradient]:
-    assert isinstance(layer, nn.GroupNorm)
-    scaled = d * torch.group_norm(a, layer.num_groups, None, None, layer.eps)
-    over = tuple(range(2, a.ndim))
-    return (Rows(scaled.sum(dim=over)), Rows(d.sum(dim=over))) if over else (Rows(scaled), Rows(d))
-
-
-def _layer_norm(layer: nn.Module, a: Tensor, d: Tensor) -> tuple[Gradient, Gradient]:
-    assert isinstance(layer, nn.LayerNorm)
-    scaled = d * layer_norm(a, layer.normalized_shape, eps=layer.eps)
-    over = tuple(range(1, a.ndim - len(layer.normalized_shape)))
-    return (Rows(scaled.sum(dim=over)), Rows(d.sum(dim=over))) if over else (Rows(scaled), Rows(d))
+__all__ = ["RECORD_LOCAL", "RULES", "Chain", "chain_of"]
 
 
 def _plain_convolution(layer: nn.Module) -> bool:
@@ -153,7 +30,6 @@ def _plain_convolution(layer: nn.Module) -> bool:
     return layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
 
 
-Rule = Callable[[nn.Module, Tensor, Tensor], tuple[Gradient, Gradient]]
 Run = Callable[[nn.Module, Tensor, Tensor | None, Tensor | None], Tensor]
 
 
@@ -179,15 +55,15 @@ def _run_layer_norm(layer: nn.Module, h: Tensor, weight: Tensor | None, bias: Te
     return layer_norm(h, layer.normalized_shape, weight, bias, layer.eps)
 
 
-RULES: dict[type[nn.Module], tuple[Run, Rule]] = {
-    nn.Linear: (_run_linear, _linear),
-    nn.Conv1d: (_run_convolution, _convolution),
-    nn.Conv2d: (_run_convolution, _convolution),
-    nn.Conv3d: (_run_convolution, _convolution),
-    nn.GroupNorm: (_run_group_norm, _group_norm),
-    nn.LayerNorm: (_run_layer_norm, _layer_norm),
+RULES: dict[type[nn.Module], Run] = {
+    nn.Linear: _run_linear,
+    nn.Conv1d: _run_convolution,
+    nn.Conv2d: _run_convolution,
+    nn.Conv3d: _run_convolution,
+    nn.GroupNorm: _run_group_norm,
+    nn.LayerNorm: _run_layer_norm,
 }
-"""For each layer, its function, and the gradients of (weight, bias) from its input and output gradient."""
+"""The function of each layer with parameters; its gradients follow from the layer's rule (``taps.rules``)."""
 RECORD_LOCAL: tuple[type[nn.Module], ...] = (
     *(nn.Identity, nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.CELU, nn.GELU, nn.SiLU, nn.Mish, nn.Tanh),
     *(nn.Sigmoid, nn.Softplus, nn.Hardtanh, nn.Hardswish, nn.Dropout, nn.Flatten),
@@ -214,7 +90,7 @@ class _Link:
     name: str
     layer: nn.Module
     run: Run | None
-    rule: Rule | None
+    rule: Tap | None
 
     def forward(self, at: dict[str, Tensor], h: Tensor) -> Tensor:
         """The layer's output. Modules are not *called*, so that hooks and patched instances have no effect."""
@@ -245,10 +121,11 @@ def _collect(module: nn.Module, name: str, links: list[_Link]) -> bool:
     if type(module) is nn.Sequential:  # a module may occur twice, and named_children() would list it once
         inside = [(key, child) for key, child in module._modules.items() if child is not None]
         return not module._parameters and all(_collect(child, f"{name}{key}.", links) for key, child in inside)
-    run, rule = RULES.get(type(module), (None, None))
+    run = RULES.get(type(module))
+    rule = None if run is None else rule_for(module)
     if rule is None and type(module) not in RECORD_LOCAL:
         return False
-    if rule is _convolution and not _plain_convolution(module):
+    if run is _run_convolution and not _plain_convolution(module):
         return False
     if isinstance(module, nn.Flatten) and module.start_dim < 1:
         return False
@@ -269,7 +146,7 @@ class Chain:
     @property
     def is_linear(self) -> bool:
         """Whether its only parameters are those of linear layers."""
-        return all(link.rule in (None, _linear) for link in self._links)
+        return all(link.rule is None or type(link.layer) is nn.Linear for link in self._links)
 
     def gradients(
         self, at: dict[str, Tensor], inputs: Tensor, output_gradient: Callable[[Tensor], Tensor]
@@ -302,7 +179,8 @@ class Chain:
         while links:  # from the last layer back, freeing what is no longer needed
             link = links.pop()
             assert link.rule is not None
-            out[f"{link.name}weight"], out[f"{link.name}bias"] = link.rule(link.layer, befores.pop(), slopes.pop())
+            found = link.rule.gradients(link.layer, "", befores.pop()[:, None], slopes.pop()[:, None])
+            out.update((f"{link.name}{key}", gradient) for key, gradient in found.items())
         return out
 
 

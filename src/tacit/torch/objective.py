@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -106,7 +107,7 @@ class Objective:
         Raises:
             InvalidInput: if a record has no target, or the loss is not one number.
         """
-        state = self._all_names((self.constants() if constants is None else constants) | trainable)
+        state = self.all_names((self.constants() if constants is None else constants) | trainable)
 
         def call(*inputs: Tensor, **named: Tensor) -> Tensor:
             # Names are complete: functional_call's own search for tied weights fails for modules that occur twice.
@@ -119,7 +120,7 @@ class Objective:
             raise InvalidInput("a record must be (inputs…, target): for other records wrap the loss in RecordLoss")
         return self.scalar(self.loss_fn(call(*records[:-1]), records[-1]))
 
-    def _all_names(self, tensors: Parameters) -> Parameters:
+    def all_names(self, tensors: Parameters) -> Parameters:
         """The same tensors under every name: a tied parameter is listed once, but used in several places."""
         first: dict[int, str] = {}
         out: Parameters = {}
@@ -151,6 +152,12 @@ class Objective:
         """One vector of all numbers, in the order of ``names``."""
         return torch.cat([tensors[name].reshape(-1) for name in self.names])
 
+    def theta(self) -> NDArray[Any]:
+        """The trainable parameters as a vector of NumPy's, in at least float32."""
+        flat = self.flatten(self.trainable())
+        out: NDArray[Any] = flat.to(torch.promote_types(flat.dtype, torch.float32)).cpu().numpy()
+        return out
+
     def unflatten(self, vector: Tensor) -> Parameters:
         """The parts of a vector, by name, as views."""
         parts = torch.split(vector, [shape.numel() for shape in self.shapes])
@@ -176,6 +183,11 @@ def check_model(model: nn.Module) -> None:
     if not isinstance(model, nn.Module):
         raise InvalidInput(f"model must be a torch.nn.Module, got {type(model).__name__}")
     for name, module in model.named_modules():
+        if _is_compiled(module):
+            raise InvalidInput(
+                f"{name or 'the model'} is compiled by torch.compile, of which nothing would run where records are "
+                "kept apart: pass the module as it was before (model._orig_mod), and compile it for evaluation only"
+            )
         if any(map(is_lazy, (*module.parameters(recurse=False), *module.buffers(recurse=False)))):
             raise InvalidInput(
                 f"{name or 'the model'} is lazy ({type(module).__name__}), its parameters have no shapes yet: run the "
@@ -192,6 +204,13 @@ def check_model(model: nn.Module) -> None:
         raise InvalidInput("no parameter of the model requires a gradient: there is nothing to train")
     if any(p.is_complex() for p in model.parameters()):
         raise InvalidInput("the model has complex parameters: only real ones are supported")
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    """Whether ``torch.compile(module)`` or ``module.compile()`` was called."""
+    kind = type(module)
+    wrapped = kind.__module__.startswith("torch._dynamo") and kind.__name__ == "OptimizedModule"
+    return wrapped or getattr(module, "_compiled_call_impl", None) is not None
 
 
 def check_optimizer(optimizer: Optimizer | None, model: nn.Module) -> None:

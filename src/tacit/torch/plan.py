@@ -7,10 +7,9 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
-from numpy.typing import NDArray
 from torch import nn
 from torch.optim import SGD, Optimizer
 
@@ -21,6 +20,7 @@ from tacit.mechanism import Adjacency, Arithmetic
 from tacit.torch import checkpoint as files
 from tacit.torch.calling import bound_loss
 from tacit.torch.gradients import PerRecordGradients, exact_chunk, is_record_local
+from tacit.torch.marks import CHECKED, PUBLIC_SHAPES, RECORDS_APART, SAME_EVERYWHERE
 from tacit.torch.objective import LossFunction, Objective, Parameters, RecordLoss, check_optimizer
 from tacit.torch.pilot import GradientNorms
 from tacit.torch.planning import spent_by
@@ -30,14 +30,6 @@ from tacit.torch.settings import TrainingSettings
 from tacit.torch.trial import try_step
 
 __all__ = ["RECORDS_APART", "SAME_EVERYWHERE", "Batch", "TrainingPlan"]
-
-RECORDS_APART = "declared: model and loss_fn carry nothing from record to record through globals or closures"
-"""Attributes of modules are compared (``stateless``); what custom code keeps elsewhere is declared by the user."""
-PUBLIC_SHAPES = "declared: shape and type of the dataset's items are public"
-"""A model is tried on made-up records of the shape that the first items of a dataset have."""
-
-SAME_EVERYWHERE = "declared: PyTorch's kernels round a record's gradient in the same way at every place of a chunk"
-"""Sums of integers are exact, but gradients come from kernels that may round by place; chunk_size=1 has one place."""
 
 
 @dataclass(frozen=True)
@@ -250,11 +242,9 @@ class TrainingPlan(TrainingSettings):
         check_optimizer(optimizer, model)
         query = self._query_for(run.records, model, self.bind(model, loss_fn, run.records))
         objective = query.objective
-        flat = objective.flatten(objective.trainable())
-        theta = flat.to(torch.promote_types(flat.dtype, torch.float32)).cpu().numpy()
-        self._begin(run, query, theta)
-        noisy = run.release(query, theta)
-        self._move(model, objective.unflatten(noisy / self.batch_size), batch.step, optimizer)
+        self._begin(run, query)
+        noisy = run.release(query, exact=self.arithmetic is Arithmetic.EXACT).mul_(1.0 / self.batch_size)
+        self._move(model, objective.unflatten(noisy), batch.step, optimizer)
         run.moved = batch.step + 1
 
     def bind(
@@ -274,11 +264,11 @@ class TrainingPlan(TrainingSettings):
             self._bound = (model, loss_fn, bound_loss(model, loss_fn, records.names))
         return self._bound[2]
 
-    def _begin(self, run: Run, query: PerRecordGradients, theta: NDArray[Any]) -> None:
+    def _begin(self, run: Run, query: PerRecordGradients) -> None:
         """Fix clip and rates, after the pilot release if there is one and it has not been made before."""
         if self._start is None:
             if self.has_pilot and run.median_norm is None:
-                run.release_pilot(GradientNorms(query), theta)
+                run.release_pilot(GradientNorms(query), query.objective.theta())
             found = run.median_norm
             self._start = Start(found, self.clip_for(found), self.rates_for(found, query.size))
         query.bound = self._start.clip_norm
@@ -292,12 +282,22 @@ class TrainingPlan(TrainingSettings):
                 chunk = exact_chunk(objective.size)
             # Before the channel learns the size of the sum. A loss of its own for every step is tried on one record.
             tried = chunk if query is None or query.objective.model is not model else 1
-            fill = try_step(model, loss_fn, records, chunk_size=tried, vectorised=vectorised, look=True)
+            trial = try_step(model, loss_fn, records, chunk_size=tried, vectorised=vectorised, look=True)
             for parameter in model.parameters() if query is None else ():
                 records.team.broadcast(parameter.data)  # all processes start with the leader's parameters
-            query = PerRecordGradients(objective, 1.0, chunk_size=chunk, vectorised=vectorised, fill=fill)
+            query = PerRecordGradients(
+                objective,
+                1.0,
+                chunk_size=chunk,
+                vectorised=vectorised,
+                fill=trial.fill,
+                way=trial.way,
+                expected=self.batch_size,
+            )
             if not is_record_local(model, loss_fn):
                 self.declare(RECORDS_APART)
+            if query.way is not None and query.way.kind in CHECKED and query.way.checked:
+                self.declare(CHECKED[query.way.kind])
             self._query = query
         if [n for n, p in model.named_parameters() if p.requires_grad] != query.objective.names:
             raise MechanismMismatch("the trainable parameters changed during the run: freeze them before it begins")

@@ -123,6 +123,10 @@ class Records:
         """A query's sum over the members; only a session calls this."""
         return np.asarray(query.total(self, state, members, grid))
 
+    def add_up(self, query: Any, place: Any, members: NDArray[Any]) -> None:
+        """Add a query's contributions to a sum in place; only a session calls this."""
+        query.add_up(self, place.at, np.flatnonzero(members[0]), place.sums)
+
     def _length(self) -> int:
         if self._dataset is not None:
             return len(self._dataset)  # type: ignore[arg-type]

@@ -118,18 +118,30 @@ class Run:
                 found[0] = median_norm(self._session.release(query, theta, part=1), sigma)
         self.median_norm = float(self.records.team.broadcast(found))
 
-    def release(self, query: PerRecordGradients, theta: NDArray[Any]) -> Tensor:
+    def release(self, query: PerRecordGradients, *, exact: bool) -> Tensor:
         """The noisy sum over the batch of the next step, the same in every process."""
-        noisy, step = torch.empty(query.size, dtype=torch.float64), self.step
+        step = self.step
         with self._step_rng(query.objective.device()):
-            if self._session is None:
-                query.contribute(self.records, theta)
-            else:
-                noisy = torch.from_numpy(self._session.release(query, theta))
-                if self.journal is not None:  # before anything is computed from the release
-                    self.journal.check(step + 1, self._session.history())
+            noisy = self._exact_sum(query) if exact else self._sum_in_place(query)
+            if self._session is not None and self.journal is not None:  # before anything is computed from the release
+                self.journal.check(step + 1, self._session.history())
         self._released = step + 1
         return self.records.team.broadcast(noisy)
+
+    def _sum_in_place(self, query: PerRecordGradients) -> Tensor:
+        place = query.place()
+        if self._session is None:
+            query.add_up(self.records, place.at, np.empty(0, np.intp), place.sums)
+        else:
+            self._session.release_in_place(query, place)
+        return place.sums
+
+    def _exact_sum(self, query: PerRecordGradients) -> Tensor:
+        theta = query.objective.theta()
+        if self._session is None:
+            query.contribute(self.records, theta)
+            return torch.empty(query.size, dtype=torch.float64)
+        return torch.from_numpy(self._session.release(query, theta))
 
     @contextmanager
     def _step_rng(self, device: torch.device) -> Iterator[None]:

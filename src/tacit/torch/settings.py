@@ -125,7 +125,7 @@ class TrainingSettings:
         """Digest of the settings and of everything else that the last bits of a sum depend on."""
         words = (self.noise.certificate.digest, self.n_records, self.batch_size, self.clip_norm, self.momentum)
         seeded = self.random_state is not None
-        bits = (self.chunk_size, self.vectorised, torch.get_num_threads(), torch.__version__, seeded)
+        bits = ("in place", self.chunk_size, self.vectorised, torch.get_num_threads(), torch.__version__, seeded)
         text = f"{words}{bits}{self.finds_rate}{self.weight_decay}{self.learning_rates.tobytes().hex()}"
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 

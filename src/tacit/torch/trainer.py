@@ -30,8 +30,9 @@ from tacit.torch.calling import predicted
 from tacit.torch.curvature import Spectrum
 from tacit.torch.gradients import is_record_local
 from tacit.torch.items import Collate
+from tacit.torch.marks import PUBLIC_SHAPES, RECORDS_APART
 from tacit.torch.objective import LossFunction, RecordLoss, check_model, check_optimizer
-from tacit.torch.plan import PUBLIC_SHAPES, RECORDS_APART, TrainingPlan
+from tacit.torch.plan import TrainingPlan
 from tacit.torch.records import Records, like_parameters
 from tacit.torch.settings import LearningRate, wants_pilot
 from tacit.torch.trial import try_evaluation, try_step

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -18,10 +18,25 @@ from tacit.torch.calling import predicted, target_name
 from tacit.torch.gradients import PerRecordGradients
 from tacit.torch.objective import LossFunction, Objective, Record, RecordLoss, first_line
 from tacit.torch.records import FILLS, Fill, Records, like_parameters, made_up, seeded, zeros
+from tacit.torch.ways import Way
 
-__all__ = ["try_evaluation", "try_step"]
+__all__ = ["Trial", "try_evaluation", "try_step"]
 
 Metric = Callable[[Tensor, Tensor], object]
+TRIED = 4
+"""Most made-up records that a step is tried on."""
+
+
+class Trial(NamedTuple):
+    """What a dry run has found.
+
+    Attributes:
+        fill: the values of made-up records that the model can read.
+        way: how its gradients are computed; None if nothing was tried.
+    """
+
+    fill: Fill = zeros
+    way: Way | None = None
 
 
 def try_step(
@@ -33,8 +48,8 @@ def try_step(
     vectorised: bool,
     mode: Callable[[nn.Module], object] | None = None,
     look: bool = False,
-) -> Fill:
-    """Compute the gradients of a chunk of made-up records, as a step does.
+) -> Trial:
+    """Compute the gradients of made-up records, as a step does, and choose the way by which they are computed.
 
     Nothing is tried if shapes are known only after a record is read. Later on, errors are not told any more, because
     they could be those of a record: this is where faults of the model are found.
@@ -49,14 +64,14 @@ def try_step(
         look: whether items of a dataset may be read for their shapes: after the ledger is charged.
 
     Returns:
-        The values of made-up records that the model can read.
+        The values of made-up records that the model can read, and the way.
 
     Raises:
-        InvalidInput: if model, loss and records do not fit together.
+        InvalidInput: if model, loss and records do not fit together, or records meet.
     """
     empty, failure = records.empty_like(look=look), ""
     if empty is None:
-        return zeros
+        return Trial()
     how: dict[str, Any] = {"chunk_size": chunk_size, "vectorised": vectorised}
     for fill in FILLS:
         copied = _copied(model, loss_fn) or (model, loss_fn)  # for every fill, because a failed trial may leave traces
@@ -64,14 +79,14 @@ def try_step(
             mode(copied[0])
         objective = Objective(*copied)
         query = PerRecordGradients(objective, 1.0, **how)
-        count = min(query.chunk, max(len(records), 1))
+        count = min(query.chunk, TRIED, max(len(records), 1))
         try:
             with seeded(0, objective.device()):
                 query.dry_run(Records(made_up(empty, count, fill)))
         except InvalidInput as error:
             failure = str(error)  # the last one, because the first may be about zeros only
         else:
-            return fill
+            return Trial(fill, query.way)
     raise InvalidInput(failure)
 
 
