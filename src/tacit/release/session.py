@@ -12,14 +12,15 @@ from tacit.accounting import Certificate
 from tacit.errors import MechanismMismatch
 from tacit.ledger import Ledger
 from tacit.maps import RowMap
-from tacit.mechanism import Adjacency, AllIterates, Arithmetic, LastIterate, Mechanism, NoisyMax
+from tacit.mechanism import Adjacency, AllIterates, Arithmetic, LastIterate, Mechanism
 from tacit.noise.streams import SEEDED, Streams
 from tacit.records import MAX_ROWS, Records, Rows, TargetMap
 from tacit.release.chain import Chain, GradientChain, in_ball
 from tacit.release.channel import RECORD, Channel, Checkpoint
-from tacit.release.choice import CHOICES, Choice, ChoiceChannel
+from tacit.release.choice import CHOICES, Choice
 from tacit.release.place import Place
 from tacit.release.query import QUERIES, Bounded, Grid, Members, Query, Sums
+from tacit.release.run import Run
 from tacit.release.sweep import Sweep
 
 __all__ = ["Progress", "Session", "marked_certificate", "open_session"]
@@ -27,62 +28,6 @@ __all__ = ["Progress", "Session", "marked_certificate", "open_session"]
 Array = NDArray[np.float64]
 Progress = Callable[[int, int], None]
 Asked = TypeVar("Asked", bound=Query | tuple[Query, ...])
-
-
-class _Run:
-    """What all views of one session share: certificate, noise, and the channel of each part."""
-
-    def __init__(
-        self,
-        certificate: Certificate,
-        digest: str,
-        n: int,
-        streams: Streams,
-        replicas: int,
-        resume: Checkpoint | None = None,
-    ) -> None:
-        self.certificate, self.digest = certificate, digest
-        self.n, self.streams, self.replicas = n, streams, replicas
-        self.entry: int | None = None
-        self.closed = False
-        self._channels: dict[int, Channel | ChoiceChannel] = {}
-        if resume is not None:
-            self._channels[0] = self._open(0, streams, resume)
-
-    def channel(self, part: int) -> Channel:
-        """The channel of one part that releases sums."""
-        found = self.any_channel(part)
-        if not isinstance(found, Channel):
-            raise MechanismMismatch("this part of the plan makes noisy choices: ask session.select")
-        return found
-
-    def choices(self, part: int) -> ChoiceChannel:
-        """The channel of one part that makes noisy choices."""
-        found = self.any_channel(part)
-        if not isinstance(found, ChoiceChannel):
-            raise MechanismMismatch("this part of the plan releases sums, it makes no choices: ask session.release")
-        return found
-
-    def any_channel(self, part: int) -> Channel | ChoiceChannel:
-        """The channel of one part, opened when it is first asked for."""
-        if self.closed:
-            raise MechanismMismatch("this session is closed: open another one, which is charged by itself")
-        if part not in self._channels:
-            # A family of its own: two channels never share noise or batches, whatever they share otherwise.
-            self._channels[part] = self._open(part, self.streams.child(f"{self.digest}/{part}"), None)
-        return self._channels[part]
-
-    def _open(self, part: int, streams: Streams, resume: Checkpoint | None) -> Channel | ChoiceChannel:
-        mechanism = self.certificate.plan.parts[part]
-        if isinstance(mechanism, NoisyMax):
-            if self.replicas != 1 or resume is not None:
-                raise MechanismMismatch(
-                    "noisy choices have neither replicas nor checkpoints: run them once, to the end"
-                )
-            return ChoiceChannel(mechanism, self.n, streams)
-        if not isinstance(mechanism, Mechanism):
-            raise MechanismMismatch("a session runs mechanisms; run each candidate of a selection by itself")
-        return Channel(mechanism, self.digest, self.n, streams, replicas=self.replicas, resume=resume)
 
 
 class Source(Protocol):
@@ -106,7 +51,7 @@ class Session:
         progress: called with (steps done, steps) by long work, or None.
     """
 
-    def __init__(self, run: _Run, records: Source, first: int = 0, progress: Progress | None = None) -> None:
+    def __init__(self, run: Run, records: Source, first: int = 0, progress: Progress | None = None) -> None:
         self._run, self._records, self._first, self.progress = run, records, first, progress
 
     @property
@@ -363,7 +308,7 @@ class Session:
         if not same or before.mu is None or after.mu is None or not after.mu <= before.mu:
             raise MechanismMismatch("the plan costs more than what was reserved for it; please report this")
         old = self._run
-        run = _Run(after, certificate.digest, old.n, old.streams, old.replicas)
+        run = Run(after, certificate.digest, old.n, old.streams, old.replicas)
         run._channels[0], run.entry = self._run.channel(0), self._run.entry
         return Session(run, self._records, 1, self.progress)
 
@@ -451,7 +396,7 @@ def open_session(
     if by_person and certificate.unit == RECORD:
         raise MechanismMismatch("these rows belong to persons, the certificate is about single rows: certify persons")
     certificate = marked_certificate(certificate, (*marks, *audit), seeded=streams.seeded)
-    run = _Run(certificate, digest, records.n, streams, replicas, resume)
+    run = Run(certificate, digest, records.n, streams, replicas, resume)
     run.entry = entry
     if ledger is not None and entry is None:
         run.entry = ledger.reserve(certificate, note, **({} if delta is None else {"delta": delta}))
