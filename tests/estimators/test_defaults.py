@@ -125,7 +125,7 @@ def test_the_corner_of_huber_is_in_units_of_the_bounds(X, numbers):
     stated = DPHuberRegressor(0.0, **MUCH, target_bounds=TARGET, huber_delta=40 / 3).fit(X, numbers)
     assert default.coef_ == pytest.approx(stated.coef_, rel=1e-9)
     grams = DPHuberRegressor(0.0, **MUCH, target_bounds=(-30e3, 50e3)).fit(X, 1e3 * numbers)
-    assert grams.coef_ == pytest.approx(1e3 * default.coef_, rel=1e-3)
+    assert grams.coef_ == pytest.approx(1e3 * default.coef_, rel=1e-4)
 
 
 @pytest.mark.parametrize(

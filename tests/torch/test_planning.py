@@ -158,6 +158,7 @@ def test_describe_names_what_runs():
     own = TrainingPlan(40, noise_multiplier=1.0, bands=3, **SMALL)
     assert "own" in TrainingPlan(40, strategy=own.noise.strategy, noise_multiplier=1.0, **SMALL).describe()
     model = nn.Linear(3, 2)
-    trainer = PrivateTrainer(model, nn.CrossEntropyLoss(), epsilon=4.0, delta=1e-5, batch_size=200, epochs=5)
+    stated = {"learning_rate": 0.1, "clip_norm": 1.0}  # without them a pilot release is paid for
+    trainer = PrivateTrainer(model, nn.CrossEntropyLoss(), epsilon=4.0, delta=1e-5, batch_size=200, epochs=5, **stated)
     assert trainer.make_plan(2000).describe() == text
     assert torch.isfinite(model.weight).all()
