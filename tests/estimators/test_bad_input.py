@@ -15,7 +15,7 @@ from sklearn.base import clone, is_classifier
 from sklearn.exceptions import DataConversionWarning
 
 from tacit._codec import decode as from_json
-from tacit.errors import InvalidInput, TacitError
+from tacit.errors import InvalidInput, PrivacyUtilityWarning, TacitError
 from tacit.estimators import (
     DPElasticNet,
     DPGeneralizedLinear,
@@ -129,6 +129,7 @@ def attempt(model, X, y) -> bool:
         with warnings.catch_warnings(), mock.patch.object(FeatureBounds, "__call__", autospec=True) as read:
             read.side_effect = MAP
             warnings.simplefilter("error")
+            warnings.simplefilter("ignore", PrivacyUtilityWarning)  # of public numbers
             warnings.simplefilter("ignore", DataConversionWarning)  # scikit-learn's contract asks for it
             model.fit(X, y)
     except (TacitError, ValueError, TypeError) as error:

@@ -494,7 +494,7 @@ def test_training_twice_is_certified_twice():
 
 @pytest.mark.parametrize("vectorised", [True, False])
 def test_errors_of_distributions_do_not_show_records(vectorised, monkeypatch):
-    """torch.distributions says "(Tensor of shape …) … found invalid values: tensor(-4217.)"; compilers switch it off."""
+    """torch.distributions says "(Tensor of shape …) … found invalid values: tensor(-4217.)"; compilers stop that."""
     monkeypatch.setattr(torch.distributions.Distribution, "_validate_args", True)
 
     def loss(rate, count):
