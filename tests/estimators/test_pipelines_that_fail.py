@@ -16,6 +16,7 @@ from sklearn.pipeline import FeatureUnion, make_pipeline
 from tacit import DPRidge, DPStandardScaler, certificate_of, maps
 from tacit.errors import NotCovered, PrivacyUtilityWarning
 from tacit.maps.steps import PUBLIC
+from tacit.records import TableEncoder
 
 RNG = np.random.default_rng(0)
 X, Y = RNG.uniform(0.1, 1, (40, 9)), RNG.uniform(-1, 1, 40)
@@ -45,7 +46,7 @@ EXAMPLES = {
     maps.RandomRelu: [maps.RandomRelu(8)],
     maps.ReluGates: [maps.ReluGates(4)],
 }
-WORDS = {FeatureHasher}  # its records are words or dictionaries, see below
+WORDS = {FeatureHasher, TableEncoder}  # records of words, dictionaries or named columns
 HOSTILE = {
     "large": 1e308,
     "negative": -1e308,

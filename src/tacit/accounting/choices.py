@@ -83,7 +83,7 @@ def choices_delta(bounded_range: float, steps: int, mu: float, epsilon: float) -
         δ; 1 where no table is feasible.
 
     >>> round(choices_delta(1.0, 1, 0.0, 0.3), 4), round((math.exp(0.5) - math.exp(0.15))**2 / (math.e - 1), 4)
-    (0.1412, 0.1385)
+    (0.1419, 0.138)
     """
     if not (is_feasible(bounded_range, steps) and math.isfinite(mu) and math.isfinite(epsilon)):
         return 1.0

@@ -35,7 +35,7 @@ class DPPoissonRegressor(LinearRegressor):
     >>> X = rng.uniform(-1, 1, (20000, 2))
     >>> y = rng.poisson(np.exp(X @ [0.8, -0.5] + 0.3))
     >>> model = DPPoissonRegressor(
-    ...     epsilon=1.0, delta=1e-9, feature_bounds=(-1, 1), target_bounds=(0, 12), random_state=0
+    ...     alpha=1e-4, epsilon=1.0, delta=1e-9, feature_bounds=(-1, 1), target_bounds=(0, 12), random_state=0
     ... )
     >>> bool(abs(model.fit(X, y).coef_ - [0.8, -0.5]).max() < 0.1)
     True

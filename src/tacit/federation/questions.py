@@ -27,10 +27,12 @@ from tacit.release import Query
 from tacit.release.queries import (
     AtMost,
     BoundedSum,
+    ColumnsWithin,
     Curvature,
     GramSum,
     LossGradient,
     MomentSum,
+    Projection,
     SlopeNorm,
     SquaredSlope,
     TargetDistance,
@@ -40,10 +42,12 @@ from tacit.release.queries import (
 __all__ = ["Ask", "Words", "read_features", "read_query", "read_target", "width_after", "write"]
 
 Array = NDArray[np.float64]
-QUERIES: dict[str, type[Any]] = {query.name: query for query in (LossGradient, MomentSum, GramSum, BoundedSum)}
+QUERIES: dict[str, type[Any]] = {
+    query.name: query for query in (LossGradient, MomentSum, GramSum, BoundedSum, ColumnsWithin)
+}
 STATISTICS: dict[str, type[Any]] = {
     statistic.__name__: statistic
-    for statistic in (AtMost, Curvature, SlopeNorm, SquaredSlope, TargetDistance, TargetShare)
+    for statistic in (AtMost, Curvature, Projection, SlopeNorm, SquaredSlope, TargetDistance, TargetShare)
 }
 FEATURES: dict[str, type[Any]] = {one.__name__: one for one in (FeatureBounds, Linear, Standardise)}
 TARGETS: dict[str, type[Any]] = {one.__name__: one for one in (AffineTarget, Sign, TargetBounds)}
@@ -209,6 +213,9 @@ def read_query(words: Any, width: int) -> Query:
     if cls is BoundedSum:
         return BoundedSum(_statistic(fields["of"], width, 1), _number(fields["top"], least=SMALLEST))
     with_target = _truth(fields["with_target"])
+    if cls is ColumnsWithin:
+        centre, radius = (_array(fields[name], (width + int(with_target),)) for name in ("centre", "radius"))
+        return ColumnsWithin(centre, radius, with_target)
     low, high = (_array(fields[name], (width + int(with_target),)) for name in ("low", "high"))
     spread = high - low
     if (spread < 0).any() or ((spread > 0) & (spread < SMALLEST)).any():
@@ -229,7 +236,8 @@ def _statistic(words: Any, width: int, depth: int) -> Any:
         return TargetShare(low, high)
     if cls is TargetDistance:
         return TargetDistance(_number(fields["centre"]), _truth(fields["logarithmic"]))
-    return cls(_loss(fields["loss"]), _array(fields["v"], (width,)))
+    v = _array(fields["v"], (width,))
+    return Projection(v) if cls is Projection else cls(_loss(fields["loss"]), v)
 
 
 def _known(words: Any, known: dict[str, type[Any]]) -> tuple[type[Any], dict[str, Any]]:

@@ -137,7 +137,7 @@ class Schema:
     >>> schema.outputs
     ('age', 'plan=basic', 'plan=full')
     >>> import pandas as pd
-    >>> schema.transformer().fit_transform(pd.DataFrame({"age": [33, None], "plan": ["full", "none"]})).tolist()
+    >>> schema.transformer().fit_transform(pd.DataFrame({"age": [33, None], "plan": ["full", "other"]})).tolist()
     [[33.0, 0.0, 1.0], [40.0, 0.0, 0.0]]
     """
 
