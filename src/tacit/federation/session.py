@@ -20,6 +20,7 @@ from tacit.federation.questions import Ask, Words, write
 from tacit.federation.team import Team
 from tacit.mechanism import Mechanism
 from tacit.release import Bounded, Query, Session, noise_std
+from tacit.release.queries import ColumnsWithin
 
 __all__ = ["OwnersSession"]
 
@@ -158,6 +159,8 @@ class OwnersSession(Session):
             return len(point)
         if low is not None:
             return 2 * len(low)
+        if isinstance(query, ColumnsWithin):
+            return len(query.centre)
         if hasattr(query, "norm"):
             size = self._width() + int(query.with_target)  # type: ignore[attr-defined]
             return size * (size + 1) // 2

@@ -47,6 +47,11 @@ class Numbers:
     missing: float | None = None
     unit: str | None = None
 
+    @classmethod
+    def examples(cls) -> tuple[Numbers, ...]:
+        """Objects for the contract tests."""
+        return (cls("age", 0.0, 110.0, 40.0, "years"),)
+
     @property
     def outputs(self) -> tuple[str, ...]:
         """The names of the features that the column becomes."""
@@ -76,6 +81,11 @@ class Categories:
     name: str
     categories: tuple[Label, ...]
     missing: Label | None = None
+
+    @classmethod
+    def examples(cls) -> tuple[Categories, ...]:
+        """Objects for the contract tests."""
+        return (cls("plan", ("basic", "full"), "basic"),)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -109,6 +119,11 @@ class Target:
     bounds: tuple[float, float] | None = None
     classes: tuple[Label, ...] | None = None
     column: str | None = None
+
+    @classmethod
+    def examples(cls) -> tuple[Target, ...]:
+        """Objects for the contract tests."""
+        return cls((0.0, 80.0), None, "visits"), cls(None, ("no", "yes"), "sick")
 
     def to_dict(self) -> dict[str, Any]:
         """As in the file."""
@@ -145,6 +160,11 @@ class Schema:
     target: Target | None = None
     ignore: tuple[str, ...] = ()
     person: str | None = None
+
+    @classmethod
+    def examples(cls) -> tuple[Schema, ...]:
+        """Objects for the contract tests."""
+        return (cls(Numbers.examples() + Categories.examples(), Target.examples()[0], ("note*",), "patient"),)
 
     @property
     def patterns(self) -> tuple[str, ...]:

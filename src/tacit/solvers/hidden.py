@@ -376,7 +376,7 @@ def plan_cyclic(
         InvalidInput: if numbers are out of range, or the partition would have no effect.
 
     >>> numbers = plan_cyclic(1.0, 1e-5, n=60_000, batch_size=1000, epochs=20)
-    >>> round(numbers.certificate.epsilon(1e-5), 6), numbers.n_batches, numbers.step_size, numbers.contraction
+    >>> round(numbers.certificate.epsilon(1e-5), 5), numbers.n_batches, numbers.step_size, numbers.contraction
     (1.0, 60, 4.0, 1.0)
     """
     if (epsilon is None) == (noise_multiplier is None):
