@@ -386,7 +386,7 @@ def test_maps_travel_as_words_and_numbers(given: Any) -> None:
 def test_what_nodes_do_not_know_does_not_travel() -> None:
     with pytest.raises(InvalidInput, match="nodes do not know SquareSum"):
         write(SquareSum(np.ones(2)))
-    assert set(QUERIES) == {"loss-gradient", "moments", "gram", "bounded-values"}
+    assert set(QUERIES) == {"loss-gradient", "moments", "gram", "bounded-values", "columns-within"}
 
 
 GOOD = write(GramSum(2.0, True))
