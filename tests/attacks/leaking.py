@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import io
 import pickle
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -47,7 +48,11 @@ class Frozen:
             self._tables.append(_table(session))
             return sweep(session, *arguments, **options)
 
-        with _patched(kept, swept):
+        def added(records: Any, query: Any, place: Any, members: Any, add_up: Any) -> None:
+            add_up(records, query, place, members)
+            self._sums.append(place.sums.clone())
+
+        with _patched(kept, swept), _in_place(added):
             yield
 
     @contextmanager
@@ -70,7 +75,11 @@ class Frozen:
             view = Session(session._run, there, session._first, session.progress)
             return sweep(view, one, start, *arguments, **options)
 
-        with _patched(frozen, swept):
+        def added(records: Any, query: Any, place: Any, members: Any, add_up: Any) -> None:
+            add_up(records, query, place, members)
+            place.sums.copy_(next(sums))
+
+        with _patched(frozen, swept), _in_place(added):
             yield
         assert next(sums, None) is None, "the fit on the neighbour asks less"
 
@@ -88,6 +97,21 @@ def _patched(total: Any, sweep: Any) -> Iterator[None]:
 def _table(session: Session) -> Any:
     assert isinstance(session._records, InMemory)
     return session._records._table
+
+
+@contextmanager
+def _in_place(added: Any) -> Iterator[None]:
+    """Sums of PyTorch, which stay where they are computed."""
+    records = sys.modules.get("tacit.torch.records")
+    if records is None:
+        yield
+        return
+    add_up = records.Records.add_up
+    records.Records.add_up = lambda self, query, place, members: added(self, query, place, members, add_up)
+    try:
+        yield
+    finally:
+        records.Records.add_up = add_up
 
 
 def surface(run: Callable[[], Any], folder: Path) -> dict[str, Any]:
