@@ -31,7 +31,9 @@ def test_the_promise_is_that_of_version_0_1(case):
     parameters = {name: tuple(v) if name.endswith("bounds") else v for name, v in case["parameters"].items()}
     model = base.ESTIMATORS[case["estimator"]](**parameters)
     certificate = model.planned_certificate(case["n"], case["p"])
-    assert certificate.epsilon(parameters["delta"]) == pytest.approx(case["epsilon"], rel=2e-6)
+    epsilon = certificate.epsilon(parameters["delta"])
+    assert epsilon <= case["epsilon"] * (1 + 1e-9)  # calibration may stop a millionth below its target, never above
+    assert epsilon == pytest.approx(case["epsilon"], rel=2e-6)
     assert certificate.mu == (None if case["mu"] is None else pytest.approx(case["mu"], rel=2e-6))
     assert certificate.view == case["view"]
     unit = certificate.unit  # version 0.1 called a row of DPNMF a person
